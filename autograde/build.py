@@ -139,9 +139,9 @@ def build_worked(lesson: Lesson, root: Path = ROOT, timeout: int = 600) -> Path:
     from nbclient import NotebookClient
 
     notebook = source_notebook(lesson, root)
-    NotebookClient(
-        notebook, timeout=timeout, kernel_name="python3", resources={"metadata": {"path": str(root)}}
-    ).execute()
+    config = Config(KernelManager={"transport": "ipc"})  # no open port
+    resources = {"metadata": {"path": str(root)}}
+    NotebookClient(notebook, timeout=timeout, kernel_name="python3", resources=resources, config=config).execute()
     path = root / "build" / "solutions" / lesson.folder / f"{lesson.notebook}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)

@@ -87,6 +87,14 @@ def test_progress_reads_the_record(capsys, own_record):
     assert json.loads(own_record.read_text())["sizing.1"]["status"] == "failed"
 
 
+def test_stopping_a_check_by_hand_is_no_traceback(capsys, own_record):
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    kvcourse.check("sizing.1", kv_bytes_per_token=stopped)
+    assert "you stopped the check" in capsys.readouterr().out and not own_record.exists()
+
+
 def test_the_record_survives_the_process(own_record):
     """A kernel restart or a closed browser loses nothing: another process sees the same record."""
     record.update_record("sizing.2", status="passed")

@@ -60,7 +60,7 @@ def test_a_stub_of_another_task_is_named():
         raise NotImplementedError("sizing.1: bytes per token")
 
     result = run(add=add)
-    assert result.status == "not run" and "do sizing.1 first" in result.properties[0].problem
+    assert result.status == "failed" and "do sizing.1 first" in result.properties[0].because
 
 
 def test_the_failing_call_is_shown_with_expected_got_why_and_tip():

@@ -25,7 +25,10 @@ def check(task_name: str, /, *functions: Callable[..., Any], **named: Any) -> An
         namespace = _given(functions, named) or _notebook_namespace()
     except UserError as error:
         return _say(str(error))
-    report = check_namespace(task, namespace)
+    try:
+        report = check_namespace(task, namespace)
+    except KeyboardInterrupt:
+        return _say(f"{task.name}: you stopped the check while your code was running. Nothing was recorded.")
     from kvcourse.check.report import show_rich
 
     show_rich(report.text(), report.html())

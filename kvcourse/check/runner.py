@@ -102,10 +102,12 @@ def run_test(test: Test, student: Opens, fixtures: Mapping[str, Any]) -> Propert
             with time_limit(SECONDS_PER_PROPERTY):
                 test.fn(student=view, **wanted)
         except NotStarted as stub:
-            result.status = "not started"
             other = str(stub).split(":")[0]
             if other != test.task and other in _task_names():
-                result.status, result.problem = "not run", f"it uses {other}, which is not started: do {other} first"
+                result.status, result.call = "failed", _last_call(view)
+                result.because = f"It uses {other}, which is not started: do {other} first."
+            else:
+                result.status = "not started"
         except Failure as failure:
             result.status = "failed"
             result.call, result.expected, result.got = failure.call, failure.expected, failure.got
@@ -122,8 +124,6 @@ def run_test(test: Test, student: Opens, fixtures: Mapping[str, Any]) -> Propert
             result.status = "failed"
             result.call, result.got = view.calls[-1] if view.calls else ("", "")
             result.because = f"The result has not the expected form ({type(error).__name__}: {str(error)[:200]})."
-        except KeyboardInterrupt:
-            result.status, result.problem = "not run", "you stopped it while your function was running"
     return result
 
 
