@@ -7,9 +7,7 @@ an Interrupted (no answer in time, the end of its process).
 
 from __future__ import annotations
 
-import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +16,7 @@ from typing import Any
 from autograde.agent import receive, send
 from autograde.limits import Limits
 from autograde.link import Link
-from kvcourse.check.runner import SECONDS_PER_PROPERTY
-from kvcourse.check.student import Mark, Student, write_back
+from kvcourse.check.student import SECONDS_PER_PROPERTY, Mark, Student, write_back
 from kvcourse.check.values import BadValue, pack, unpack
 from kvcourse.tasks.api import Interrupted, StudentError
 
@@ -65,7 +62,7 @@ class RemoteBackend:
     def __init__(self, student: RemoteStudent, link: socket.socket | None) -> None:
         self.student, self.link = student, link
         self.closed = ENDED
-        self.end = time.monotonic() + 0.9 * SECONDS_PER_PROPERTY  # before the runner's own limit: clear words
+        self.left = SECONDS_PER_PROPERTY  # of waiting: what the test and its imports take is not the student's
         self.called = False
         self.asked: list[dict[str, Any]] = []  # what was read before the first call, to read it again
 
@@ -105,14 +102,12 @@ class RemoteBackend:
         if self.called:
             return
         self.called, began = True, time.monotonic()
-        with _paused():
-            if self.student.link.warm(args, buffers, min(WARM_SECONDS, max(self.student.left, 0.1))):
-                self.close()
-                self.link = self.student.link.fork()
-                for ask in self.asked:
-                    self._ask(ask, [])
+        if self.student.link.warm(args, buffers, min(WARM_SECONDS, max(self.student.left, 0.1))):
+            self.close()
+            self.link = self.student.link.fork()
+            for ask in self.asked:
+                self._ask(ask, [])
         took = time.monotonic() - began
-        self.end += took
         self.student.left -= took
 
     def _ask(self, ask: dict[str, Any], buffers: list[bytes]) -> Any:
@@ -122,7 +117,7 @@ class RemoteBackend:
         if self.link is None:
             raise Interrupted(self.closed)
         began = time.monotonic()
-        seconds = min(self.student.limits.call_seconds, self.student.left, self.end - began)
+        seconds = min(self.student.limits.call_seconds, self.student.left, self.left)
         try:
             self.link.settimeout(max(seconds, 1e-3))
             send(self.link, ask, buffers)
@@ -137,23 +132,13 @@ class RemoteBackend:
             self.close()
             raise StudentError("BadValue", f"the result cannot be read: {error}") from None
         finally:
-            self.student.left -= time.monotonic() - began
+            took = time.monotonic() - began
+            self.left -= took
+            self.student.left -= took
         if frame is None:
             self.close()
             raise Interrupted(ENDED)
         return _incoming(*frame)
-
-
-@contextmanager
-def _paused() -> Iterator[None]:
-    """Stop the runner's clock for a while."""
-    main = threading.current_thread() is threading.main_thread()
-    left = signal.setitimer(signal.ITIMER_REAL, 0)[0] if main else 0.0
-    try:
-        yield
-    finally:
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, left)
 
 
 class _Handle:

@@ -35,7 +35,8 @@ def open_lab(torch_index: str | None, browser: bool = True) -> int:
     python = ready("lab", torch_index)
     first = sorted((ROOT / "notebooks").glob("*/*.ipynb"))[0]
     where = f"--LabApp.default_url=/lab/tree/{first.relative_to(ROOT).as_posix()}"
-    command = [python, "-m", "jupyterlab", where, *([] if browser else ["--no-browser"])]
+    root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # in a container one is root
+    command = [python, "-m", "jupyterlab", where, *root, *([] if browser else ["--no-browser"])]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from toy import TASK, toy_tests
 
-from kvcourse.check import limit, runner
+from kvcourse.check import limit, student
 from kvcourse.check.runner import TaskResult, run_task
 from kvcourse.check.student import LocalStudent
 from kvcourse.tasks.api import Failure, Test, expect, task
@@ -104,7 +104,7 @@ def test_an_exception_names_its_kind_and_message():
 
 
 def test_an_endless_loop_ends_in_a_verdict(monkeypatch):
-    monkeypatch.setattr(runner, "SECONDS_PER_PROPERTY", 0.2)
+    monkeypatch.setattr(student, "SECONDS_PER_PROPERTY", 0.2)
 
     def add(a, b):
         while True:

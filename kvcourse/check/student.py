@@ -5,17 +5,20 @@ The same proxy serves two backends: `LocalBackend` (the notebook's own names, in
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kvcourse.check.limit import time_limit
 from kvcourse.check.values import BadValue, pack, unpack
 from kvcourse.tasks.api import Interrupted, MissingAttribute, NotStarted, StudentError
 from kvcourse.tasks.show import show, show_call
 
 KEEP_CALLS = 200
+SECONDS_PER_PROPERTY = 20.0  # of waiting for the learner's code; what the test itself takes is not counted
 
 
 class Backend(Protocol):
@@ -148,6 +151,7 @@ class LocalBackend:
 
     namespace: Mapping[str, Any]
     kept: list[Any] = field(default_factory=list)
+    left: float = field(default_factory=lambda: SECONDS_PER_PROPERTY)
 
     def names(self) -> list[str]:
         return [name for name in self.namespace if not name.startswith("_")]
@@ -159,12 +163,16 @@ class LocalBackend:
         function = self._find(target, attribute)
         own_args = tuple(self._in(arg) for arg in args)
         own_kwargs = {key: self._in(value) for key, value in kwargs.items()}
+        began = time.monotonic()
         try:
-            result = function(*own_args, **own_kwargs)
+            with time_limit(max(self.left, 0.01)):
+                result = function(*own_args, **own_kwargs)
         except (KeyboardInterrupt, Interrupted):
             raise
         except BaseException as error:
             raise student_error(error) from None
+        finally:
+            self.left -= time.monotonic() - began
         write_back(args, own_args)
         return self._out(result)
 
