@@ -44,6 +44,14 @@ def _parser() -> argparse.ArgumentParser:
     hint.set_defaults(run=_hint)
     hint.add_argument("task")
     commands.add_parser("progress", help="show the table of tasks").set_defaults(run=_progress)
+    models = commands.add_parser("models", help="fetch the real model of the lessons, SmolLM2 (93 MB)")
+    models.set_defaults(run=_models)
+    models.add_argument("what", choices=["fetch"])
+    models.add_argument("name", choices=["smollm2"])
+    trace = commands.add_parser("trace", help="statistics of a request trace; list or fetch public ones")
+    trace.set_defaults(run=_trace)
+    trace.add_argument("what", choices=["stats", "list", "fetch"])
+    trace.add_argument("which", nargs="?", metavar="FILE or NAME")
     return parser
 
 
@@ -71,6 +79,25 @@ def _hint(args: argparse.Namespace) -> int:
 
     hint(find_task(args.task).name)
     return 0
+
+
+def _models(_args: argparse.Namespace) -> int:
+    from kvcourse.models.smollm2 import fetch_smollm2
+
+    fetch_smollm2()
+    return 0
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from kvcourse.tasks.course import UserError
+    from kvcourse.workload.cli import trace_fetch, trace_list, trace_stats
+
+    if args.what == "list":
+        return trace_list()
+    if args.which is None:
+        what = "the path of a trace file" if args.what == "stats" else "a name; `kvcourse trace list` shows them"
+        raise UserError(f"kvcourse trace {args.what} needs {what}.")
+    return trace_stats(Path(args.which)) if args.what == "stats" else trace_fetch(args.which)
 
 
 def _progress(_args: argparse.Namespace) -> int:

@@ -45,6 +45,8 @@ def run_tests(torch_index: str | None, fast: bool = False) -> int:
     python = ready("all", torch_index)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pytest = ["pytest", "-q", "--durations=8", *(["-m", "not slow"] if fast else [])]
+    if not fast:  # the tests on real text skip without it
+        subprocess.run([python, "-m", "kvcourse", "models", "fetch", "smollm2"], cwd=ROOT, env=environment, check=False)
     for module in (["ruff", "check", "."], ["autograde", "build", "--check"], pytest):
         print("$ python -m", " ".join(module), flush=True)
         code = subprocess.run([python, "-m", *module], cwd=ROOT, env=environment, check=False).returncode

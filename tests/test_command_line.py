@@ -90,6 +90,16 @@ def test_hint_and_progress_work_in_a_terminal(capsys):
     assert main(["progress"]) == 0 and "sizing.1" in capsys.readouterr().out
 
 
+def test_trace_statistics_in_a_terminal(tmp_path, capsys):
+    trace = tmp_path / "small.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n')
+    assert main(["trace", "stats", str(trace)]) == 0 and "prompt tokens" in capsys.readouterr().out
+    assert main(["trace", "list"]) == 0 and "conversation" in capsys.readouterr().out
+    assert main(["trace", "stats"]) == 2 and "needs the path" in capsys.readouterr().err
+    assert main(["trace", "stats", str(tmp_path / "none.jsonl")]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
 def test_the_set_up_runs_on_a_bare_python():
     """No package may be needed before the environment exists: -S hides site-packages."""
     done = subprocess.run([sys.executable, "-S", "-m", "kvcourse", "--help"], cwd=ROOT, capture_output=True, text=True)
