@@ -17,6 +17,7 @@ from kvcourse.tasks.api import Failure, Interrupted, NotStarted, StudentError, T
 from kvcourse.tasks.course import Task, load_course
 from kvcourse.tasks.show import show
 
+UNEXPECTED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 Status = Literal["passed", "failed", "not started", "not run"]
 
 
@@ -117,7 +118,7 @@ def run_test(test: Test, student: Opens, fixtures: Mapping[str, Any]) -> Propert
             result.call, result.expected, result.got = _last_call(view), "a result", str(error)
         except Interrupted as stop:
             result.status, result.call, result.because = "failed", _last_call(view), str(stop)
-        except Exception as error:  # the test reads the result as what the task asks for, and it is something else
+        except UNEXPECTED as error:  # the test reads the result as what the task asks for, and it is something else
             result.status = "failed"
             result.call, result.got = view.calls[-1] if view.calls else ("", "")
             result.because = f"The result has not the expected form ({type(error).__name__}: {str(error)[:200]})."
