@@ -9,7 +9,7 @@ from pathlib import Path
 
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts")
-SECRET = ("autograde", "solutions", "tests")
+SECRET = ("autograde", "kvcourse", "solutions", "tests")  # a copy of kvcourse is mounted elsewhere, without some parts
 
 
 def mounts(own: Mapping[str, tuple[str, ...]], project: Path | None = None, work: Path | None = None) -> list[str]:

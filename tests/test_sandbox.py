@@ -64,6 +64,16 @@ def test_level_2_shows_python_and_the_course_package_and_nothing_else(monkeypatc
     assert not box.folder.exists()
 
 
+def test_ready_made_parts_cannot_be_imported():
+    """The engine's helpers would answer tasks of later lessons."""
+    need_level_2()
+    code = "import os; print({part: os.listdir('/course/kvcourse/' + part) for part in " + repr(sandbox.PARTS_HIDDEN)
+    code += " if os.path.isdir('/course/kvcourse/' + part)})"
+    with Sandbox(protection_level(), Limits()) as box:
+        seen = look(box, code)
+    assert "'workload': []" in seen and ".py" not in seen
+
+
 def test_level_2_gives_no_rights(monkeypatch):
     need_level_2()
     with Sandbox(protection_level(), Limits()) as box:
@@ -82,7 +92,7 @@ def test_the_project_is_hidden_where_it_lies_inside_something_shown(tmp_path, mo
     monkeypatch.setattr(mounts, "package_folders", lambda: [str(packages)])
     options = mounts.mounts({}, project=project, work=packages)
     hidden = [options[i + 1] for i, word in enumerate(options) if word == "--tmpfs"]
-    assert hidden == [str(project), str(packages / "autograde"), str(packages / "solutions")]
+    assert hidden == [str(project), *(str(packages / name) for name in ("autograde", "kvcourse", "solutions"))]
     assert options.index(str(tmp_path / "env")) < options.index(str(project)) < options.index(str(project / ".venv"))
 
 
