@@ -28,6 +28,7 @@ from autograde.mounts import mounts
 SCRATCH, RUN, DATA, COURSE = "/scratch", "/run/kernel", "/data", "/course"  # as the student's code sees them at L2
 FOLDERS = ("run", "data", "scratch", "course", "tmp")
 PARTS_HIDDEN = ("engine", "workload", "cluster", "cuda/kernels")
+TASKS_SHOWN = ("__init__", "api", "course", "show")
 FIRST_UID, UIDS = 61_184, 4_000  # a range that systems keep free for users made on the fly
 GATE = ("/bin/sh", "-c", 'read -r go && exec "$0" "$@"')  # waits until the process is in its control group
 TRIAL_SECONDS = 30.0
@@ -202,6 +203,13 @@ class Sandbox:
         for part in PARTS_HIDDEN:  # empty there: a part that the learner builds must not be imported ready-made
             if (Path(package) / part).is_dir():
                 shown[f"{COURSE}/kvcourse/{part}"] = ("--tmpfs", f"{COURSE}/kvcourse/{part}")
+        for test in Path(package, "tasks").glob("*.py"):
+            if test.stem not in TASKS_SHOWN:  # public tests come with helpers that know the answers
+                shown[f"{COURSE}/kvcourse/tasks/{test.name}"] = (
+                    "--ro-bind",
+                    "/dev/null",
+                    f"{COURSE}/kvcourse/tasks/{test.name}",
+                )
         for place in (RUN, SCRATCH, "/tmp", "/dev/shm"):  # in memory, so nothing on this machine's disk can be written
             shown[place] = ("--size", str(self.limits.scratch), "--tmpfs", place)
         for device in self.limits.devices:

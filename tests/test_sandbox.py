@@ -68,10 +68,10 @@ def test_ready_made_parts_cannot_be_imported():
     """The engine's helpers would answer tasks of later lessons."""
     need_level_2()
     code = "import os; print({part: os.listdir('/course/kvcourse/' + part) for part in " + repr(sandbox.PARTS_HIDDEN)
-    code += " if os.path.isdir('/course/kvcourse/' + part)})"
+    code += " if os.path.isdir('/course/kvcourse/' + part)}, os.path.getsize('/course/kvcourse/tasks/sizing.py'))"
     with Sandbox(protection_level(), Limits()) as box:
         seen = look(box, code)
-    assert "'workload': []" in seen and ".py" not in seen
+    assert "'workload': []" in seen and ".py" not in seen and seen.strip().endswith(" 0")
 
 
 def test_level_2_gives_no_rights(monkeypatch):

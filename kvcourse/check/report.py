@@ -65,7 +65,8 @@ class Report:
         for p in self.shown:
             lines.append(f"  {SIGNS[p.status]} {p.title}" + (f" ({p.problem})" if p.problem else ""))
             if p in self.opened:
-                lines += [f"      {label + ':':<10}{getattr(p, name)}" for name, label in DETAILS if getattr(p, name)]
+                shown = ((label, getattr(p, name).replace("\n", "\n" + " " * 16)) for name, label in DETAILS)
+                lines += [f"      {label + ':':<10}{value}" for label, value in shown if value]
         return "\n".join(lines + [f"  {remark}" for remark in self.remarks])
 
     def html(self) -> str:
