@@ -82,6 +82,7 @@ def test_property_names_and_titles_are_unique(lesson, task):
     assert len({test.name for test in tests}) == len({test.title for test in tests}) == len(tests)
 
 
+@pytest.mark.slow
 @EVERY_TASK
 def test_every_fault_is_caught_by_its_property(lesson, task, capsys):
     start = time.perf_counter()
@@ -97,6 +98,7 @@ def test_every_fault_is_caught_by_its_property(lesson, task, capsys):
         print(f"\n{task.name}: {size} in {time.perf_counter() - start:.1f} s")
 
 
+@pytest.mark.slow
 @EVERY_TASK
 def test_every_hidden_property_catches_what_no_other_does(lesson, task):
     properties = {test.name for test in properties_of(task, True)}
