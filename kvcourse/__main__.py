@@ -18,6 +18,10 @@ def main(argv: list[str] | None = None) -> int:
         return args.run(args)
     except KeyboardInterrupt:
         return 130
+    except ModuleNotFoundError as error:
+        where = "run `python3 -m kvcourse lab` once, then use .venv/bin/kvcourse"
+        print(f"This Python has no package {error.name}, which the course needs: {where}.", file=sys.stderr)
+        return USAGE_MISTAKE
     except Exception as error:
         if type(error).__name__ != "UserError":  # its module needs no import before set-up
             raise

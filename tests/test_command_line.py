@@ -104,6 +104,10 @@ def test_the_set_up_runs_on_a_bare_python():
     """No package may be needed before the environment exists: -S hides site-packages."""
     done = subprocess.run([sys.executable, "-S", "-m", "kvcourse", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "lab" in done.stdout, done.stderr
+    hint = subprocess.run(
+        [sys.executable, "-S", "-m", "kvcourse", "hint", "sizing.1"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert hint.returncode == 2 and "has no package numpy" in hint.stderr and "Traceback" not in hint.stderr
     code = "import kvcourse.setup as s; print(s.VENV.name)"
     bare = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert bare.stdout == ".venv\n", bare.stderr
