@@ -235,7 +235,7 @@ class Sandbox:
             "USER": "student", "LOGNAME": "student", "LANG": "C.UTF-8", "TMPDIR": at["tmp"],
             "PYTHONPATH": at["course"], "PYTHONDONTWRITEBYTECODE": "1",
             "MPLBACKEND": "module://matplotlib_inline.backend_inline", "TOKENIZERS_PARALLELISM": "false",
-            "KVCOURSE_SANDBOX": self.mark, **single, **offline,
+            "KVCOURSE_SANDBOX": self.mark, "KVCOURSE_CUDA_TEXT_ONLY": "1", **single, **offline,
             **{name: f"{at['tmp']}/{folder}" for name, folder in folders.items()}, **extra,
         }  # fmt: skip
 

@@ -171,3 +171,11 @@ def test_the_readme_commands_exist():
         with pytest.raises(SystemExit) as stop:
             (main if program == "kvcourse" else kvgrade)([command, "--help"])
         assert stop.value.code == 0, f"{program} {command}"
+
+
+def test_a_cuda_cell_defines_its_kernel_without_ipython():
+    from kvcourse.check.notebook import run_cells
+
+    source = "%%cuda twice\n__global__ void twice(float* x, int n) { int i = threadIdx.x; if (i < n) x[i] *= 2; }"
+    namespace, problems = run_cells([{"source": "%matplotlib inline\nx = 1"}, {"source": source}])
+    assert problems == [] and namespace["x"] == 1 and "__global__" in namespace["twice"].source

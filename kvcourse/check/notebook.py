@@ -60,6 +60,7 @@ def run_cells(cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     sys.modules["kvcourse_checked_notebook"] = module
     namespace, problems = vars(module), []
     namespace["__name__"] = "kvcourse_checked_notebook"
+    namespace["get_ipython"] = lambda: _Magics(namespace)
     for number, cell in enumerate(cells, start=1):
         if _role(cell) in ("check", "demo") or _only_checks(cell["source"]):
             continue
@@ -69,6 +70,22 @@ def run_cells(cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
         except (Exception, SystemExit, Interrupted) as error:
             problems.append(f"Code cell {number} stopped with {type(error).__name__}: {_first_line(error)}")
     return namespace, problems
+
+
+class _Magics:
+    """Stands in for IPython: `%%cuda` defines its kernel, other magics do nothing."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self.namespace = namespace
+
+    def run_cell_magic(self, name: str, line: str, body: str) -> None:
+        if name == "cuda":
+            from kvcourse.cuda.magic import define
+
+            define(line, body, self.namespace)
+
+    def run_line_magic(self, name: str, line: str) -> None:
+        """`%matplotlib inline` and the like matter only where there is a screen."""
 
 
 def _tasks_of(cells: list[dict[str, Any]]) -> list[Task]:

@@ -1,0 +1,26 @@
+"""CUDA kernels: one source, run on a GPU or, watched and counted, on a CPU.
+
+`Kernel(source, name)` has `launch`, `check` and `compile_for`; `%load_ext kvcourse.cuda` adds the cell magic `%%cuda`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvcourse.cuda.errors import CompileError, KernelError, LaunchError
+
+__all__ = ["CompileError", "Kernel", "KernelError", "LaunchError", "load_ipython_extension"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Kernel":  # brings in the compiler's side only when a kernel is made
+        from kvcourse.cuda.kernel import Kernel
+
+        return Kernel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    from kvcourse.cuda.magic import register
+
+    register(shell)
