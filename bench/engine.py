@@ -1,7 +1,9 @@
 """The engine beside Transformers' `generate()` and its own continuous batching, in one run.
 
     python bench/engine.py --model random       about 2 minutes on one core
-    python bench/engine.py --model smollm2      about 30 minutes with --repeats 1; first `python -m kvcourse.models fetch smollm2`
+    python bench/engine.py --model smollm2      about 30 minutes with --repeats 1
+
+The second one needs `kvcourse models fetch smollm2` first.
 
 Seconds are CPU seconds of the whole process with one torch thread, so that neighbours on the machine matter little.
 Every row's tokens are compared with generate()'s. Repeats alternate between the systems; the best of each counts.
