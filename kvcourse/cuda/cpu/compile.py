@@ -244,8 +244,16 @@ def _publish(file: Path, to: Path) -> None:
     os.replace(file, to)
 
 
+def _used(file: Path) -> float:
+    """When a library was last used; one that another process has just removed counts as new."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
 def _prune() -> None:
     """Forget the kernels that were used longest ago."""
-    libraries = sorted(cache_folder().glob("*/kernel.so"), key=lambda file: file.stat().st_mtime)
+    libraries = sorted(cache_folder().glob("*/kernel.so"), key=_used)
     for file in libraries[: max(0, len(libraries) - KEEP)]:
         shutil.rmtree(file.parent, ignore_errors=True)
