@@ -24,7 +24,7 @@ _answers: dict[tuple, tuple[list[int], torch.Tensor]] = {}
 
 
 def generate(model, prompt: Sequence[int], max_new_tokens: int, eos=None) -> tuple[list[int], torch.Tensor]:
-    """Tokens and first-step logits of Transformers' own greedy `generate`, remembered."""
+    """Tokens and first-step logits of Transformers' own greedy `generate`, remembered. eos None: the model's own."""
     key = (id(model), tuple(prompt), max_new_tokens, eos)
     if key not in _answers:
         ids = torch.tensor([prompt])
@@ -33,7 +33,7 @@ def generate(model, prompt: Sequence[int], max_new_tokens: int, eos=None) -> tup
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             do_sample=False,
-            eos_token_id=eos,
+            **({} if eos is None else {"eos_token_id": eos}),
             pad_token_id=0,
             output_logits=True,
             return_dict_in_generate=True,

@@ -15,6 +15,8 @@ from kvcourse.engine.reference import MemoryTier, PrefixCache
 from kvcourse.engine.scheduler import schedule_chunked, schedule_whole
 from kvcourse.models.load import load_model
 from kvcourse.models.recall_task import recall_prompt
+from kvcourse.tasks.course import UserError
+from kvcourse.workload.prompts import chats
 
 CACHES = {"plain": PlainAllocator, "prefix": PrefixCache}
 SCHEDULERS = {"whole": schedule_whole, "chunked": schedule_chunked}
@@ -78,6 +80,23 @@ def test_the_trained_model_recalls_the_same_answers_through_the_engine():
     requests = serve(running, prompts, 6)
     assert_exact(model, requests, 6)
     assert requests[3].metrics.reused == 96
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_real_model_answers_real_text_as_generate_does(scheduler):
+    try:
+        loaded = load_model("smollm2")
+    except UserError as error:
+        pytest.skip(str(error))
+    template = loaded.tokenizer.apply_chat_template
+    chosen = chats(users=3, system_words=120)
+    texts = [template(list(prompt.messages), add_generation_prompt=True, tokenize=False) for prompt in chosen]
+    prompts = [loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    running = engine(loaded.model, "prefix", scheduler, "write back", 16, 128, "ample")
+    requests = serve(running, prompts, 12)
+    assert_exact(loaded.model, requests, 12)
+    assert running.metrics.reused > 0
 
 
 def test_the_tight_pool_does_preempt():
