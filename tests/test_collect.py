@@ -27,7 +27,7 @@ def course(tmp_path) -> Course:
     [
         ("Anna Müller_12345_assignsubmission_file_/cache_sizing.ipynb", "Anna Müller"),
         ("Anna Müller_12345_assignsubmission_file_cache_sizing.ipynb", "Anna Müller"),
-        ("export/Anna_1_assignsubmission_file_/work/my.ipynb", "Anna"),
+        ("export/Anna_1_assignsubmission_file_/notes/my.ipynb", "Anna"),
         ("muelleranna_4711_99_cache_sizing.ipynb", "muelleranna_4711"),
         ("muelleranna_LATE_4711_99_cache_sizing-1.ipynb", "muelleranna_4711"),
         ("submissions/muelleranna_4711_99_Kopie von cache_sizing.ipynb", "muelleranna_4711"),
