@@ -162,6 +162,8 @@ def test_nothing_reaches_outside_at_compile_time(source):
         "#define A ",
         '"x" ',
         "a<b ",
+        "typedef ",
+        "using a = b ",
     ],
 )
 def test_reading_a_long_source_takes_no_time(piece):
@@ -254,3 +256,42 @@ def test_no_compiler_says_how_to_get_one(monkeypatch):
     monkeypatch.setenv("CXX", "/no/such/compiler")
     with pytest.raises(CompileError, match=r"\$CXX is '/no/such/compiler'"):
         Kernel(KERNEL, "k").compile()
+
+
+@pytest.mark.parametrize("word", ["const", "float", "int", "if(x)", "__global__", "__syncthreads()", "threadIdx"])
+def test_words_of_the_language_keep_their_meaning(word):
+    for directive in ("define", "undef"):
+        message = refusal(f"#{directive} {word} long long\n{KERNEL}")
+        assert f"Line 1: {word.split('(')[0]} keeps its meaning" in message
+
+
+def test_macros_of_other_names_may_stand_for_words():
+    source = "#define KERNEL __global__ void\n#define T float\n#define max2(a, b) ((a) > (b) ? (a) : (b))\n"
+    assert parameters(source + "KERNEL k(T* out, const T* in) {}") == [
+        ("out", "float", True, True),
+        ("in", "float", True, False),
+    ]
+
+
+def test_a_kernel_jumps_to_names_only():
+    source = KERNEL.replace(BODY, "{ void* p = &&end; goto *p; end: out[0] = 1.0f; }")
+    assert "Line 1: a kernel jumps to names only" in refusal(source)
+
+
+def test_printf_cannot_write():
+    body = '{ int count = 5; printf("%d%-08.3lln", 1, &count); printf("%d %%n", 2); out[threadIdx.x] = count; }'
+    out = torch.zeros(1)
+    report = Kernel(KERNEL.replace(BODY, body), "k").check(1, 1, out)
+    assert report and out.item() == 5 and report.output == "2 %n"
+
+
+@pytest.mark.parametrize(
+    "deep",
+    [
+        "struct a {" * 8_000 + "};" * 8_000,
+        "#define T a0\n" + "".join(f"#define a{i} a{i + 1}\n" for i in range(4_000)) + "__global__ void k(T x) {}",
+    ],
+)
+def test_what_is_nested_too_deep_is_refused(deep):
+    with pytest.raises(CompileError, match="nested too deep"):
+        Kernel(deep, "k").signature  # noqa: B018

@@ -66,6 +66,8 @@ def test_templates_and_several_kernels_in_a_cell(capsys):
 def test_a_magic_without_a_name_says_how_to_write_it(line):
     with pytest.raises(CompileError, match="write %%cuda name"):
         define(line, CELL, {})
+    with pytest.raises(CompileError, match="quotation mark is not closed"):
+        define('a --template "float', CELL, {})
 
 
 def test_where_only_text_is_wanted_nothing_is_compiled(monkeypatch, capsys):

@@ -1,15 +1,17 @@
 """CUDA kernels: one source, run on a GPU or, watched and counted, on a CPU.
 
-`Kernel(source, name)` has `launch`, `check` and `compile_for`; `%load_ext kvcourse.cuda` adds the cell magic `%%cuda`.
+`Kernel(source, name)` has `launch`, `check` and `compile_for`; `Slice(tensor, start)` stands in for a tensor of a huge
+array; `%load_ext kvcourse.cuda` adds the cell magic `%%cuda`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kvcourse.cuda.arguments import Slice
 from kvcourse.cuda.errors import CompileError, KernelError, LaunchError
 
-__all__ = ["CompileError", "Kernel", "KernelError", "LaunchError", "load_ipython_extension"]
+__all__ = ["CompileError", "Kernel", "KernelError", "LaunchError", "Slice", "load_ipython_extension"]
 
 
 def __getattr__(name: str) -> Any:

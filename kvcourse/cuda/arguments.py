@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvcourse.cuda.cpp_types import ELEMENTS, SCALARS, VECTORS
@@ -14,13 +14,35 @@ from kvcourse.cuda.signature import Parameter, Signature
 if TYPE_CHECKING:
     import torch
 
+SLICE_STEP = 512  # bytes: what a GPU's memory is aligned to
+FURTHEST_SLICE = 2**44  # bytes: a process has 2**47 addresses
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of a huge array that begins at its element `start`, to launch a kernel with indices beyond 32 bits.
+
+    A launch argument in place of a tensor: the kernel gets the address of element 0, so that its index `start` is the
+    tensor's first element. Only the tensor takes up memory. start * element size is a multiple of 512 bytes, as if
+    the whole array had been allocated on a GPU.
+    """
+
+    tensor: torch.Tensor
+    start: int
+
 
 @dataclass(frozen=True)
 class Pointer:
-    """An argument that is a tensor (None: a null pointer)."""
+    """An argument that is a tensor (None: a null pointer); the kernel counts its first element as `start`."""
 
     parameter: Parameter
     tensor: torch.Tensor | None
+    start: int = 0
+
+    @property
+    def before(self) -> int:
+        """Bytes from element 0, where the kernel's pointer points, to the tensor."""
+        return self.start * self.tensor.element_size() if self.tensor is not None else 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +70,8 @@ def bind(signature: Signature, arguments: Sequence[Any]) -> list[Argument]:
 
 
 def _bind_one(p: Parameter, argument: Any) -> Argument:
+    if isinstance(argument, Slice):
+        return _bind_slice(p, argument)
     is_tensor = hasattr(argument, "data_ptr")
     if not p.pointer:
         if is_tensor:
@@ -70,6 +94,23 @@ def _bind_one(p: Parameter, argument: Any) -> Argument:
     if argument.numel() % width:
         raise LaunchError(f"{p.name} is a {p.type}*, but its {argument.numel()} numbers are no multiple of {width}.")
     return Pointer(p, argument)
+
+
+def _bind_slice(p: Parameter, part: Slice) -> Pointer:
+    start = part.start
+    if not p.pointer:
+        raise LaunchError(f"{p.name} is a {p.type}, got a Slice: give a number.")
+    if not hasattr(part.tensor, "data_ptr"):
+        raise LaunchError(f"{p.name}: a Slice is made of a torch tensor, got {type(part.tensor).__name__}.")
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        raise LaunchError(f"{p.name}: a Slice starts at a whole number of elements, 0 or more, not at {start!r}.")
+    bound = replace(_bind_one(p, part.tensor), start=start)
+    if bound.before % SLICE_STEP or bound.before > FURTHEST_SLICE:
+        raise LaunchError(
+            f"{p.name}: a Slice starts at a multiple of {SLICE_STEP} bytes, at 2**44 bytes at most; element {start}"
+            f" is at byte {bound.before}."
+        )
+    return bound
 
 
 def _number(p: Parameter, value: Any) -> bytes:

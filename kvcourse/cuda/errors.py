@@ -9,6 +9,10 @@ class CompileError(UserError):
     """The source is no kernel for a T4 (sm_75), or has an error in it; the message names the lines."""
 
 
+class NoCompilerError(CompileError):
+    """NVIDIA's compiler is not installed, or too old for the GPU; says nothing about the source."""
+
+
 class LaunchError(UserError, ValueError):
     """A launch that CUDA would refuse: a wrong argument, too big a block. Nothing ran."""
 

@@ -82,6 +82,7 @@ class GpuKernel:
 
 def _as_cuda(argument: Argument) -> Any:
     if isinstance(argument, Pointer):
-        return argument.tensor.data_ptr() if argument.tensor is not None else 0
+        address = argument.tensor.data_ptr() if argument.tensor is not None else 0
+        return np.uint64((address - argument.before) % 2**64)  # a huge array may begin below all memory: only a number
     code = SCALARS[argument.parameter.type]
     return _NUMPY[code](struct.unpack("<" + code, argument.data)[0])

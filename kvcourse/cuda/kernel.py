@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ class Kernel:
         dims, bound = read_dims(grid, block, shared), bind(self.signature, args)
         if not _on_gpu(bound):
             return self._cpu.check(dims, bound, empty, orders)
-        near = [Pointer(b.parameter, _cpu_copy(b.tensor)) if isinstance(b, Pointer) else b for b in bound]
+        near = [replace(b, tensor=_cpu_copy(b.tensor)) if isinstance(b, Pointer) else b for b in bound]
         report = self._cpu.check(dims, near, empty, orders)
         for far, copy in zip(bound, near, strict=True):
             if isinstance(far, Pointer) and far.tensor is not None and far.parameter.writes:
@@ -103,14 +104,25 @@ class Kernel:
 
         return compile_cubin(self.source, self.signature, arch, self.limits, self.first_line).resources
 
-    @cached_property
+    @property
     def _read(self) -> tuple[Source, Signature]:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome.with_traceback(None)
+        return self._outcome
+
+    @cached_property
+    def _outcome(self) -> tuple[Source, Signature] | CompileError | NotImplementedError:
+        """The source, read once: also what is wrong with it is found once."""
         try:
             source = read_source("\n" * (self.first_line - 1) + self.source)
             check_language(source)
             return source, read_signature(source, self.name, self.template)
         except CompileError as error:
-            raise CompileError(f"{self.name}: {error}") from None
+            return CompileError(f"{self.name}: {error}")
+        except RecursionError:
+            return CompileError(f"{self.name}: the source is nested too deep to be read.")
+        except NotImplementedError as stub:
+            return stub
 
     @property
     def _cpu(self) -> CpuKernel:

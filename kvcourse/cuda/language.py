@@ -70,6 +70,16 @@ _NO_WORD_BEFORE = {
     ("malloc", "("): "a kernel of the course does not allocate memory; use a local array or shared memory",
     ("free", "("): "a kernel of the course does not allocate memory",
 }
+# A macro of such a name would make the source say something else than it reads.
+_KEYWORDS = {
+    "alignas", "auto", "bool", "break", "case", "char", "class", "const", "constexpr", "continue", "decltype",
+    "default", "do", "double", "else", "enum", "explicit", "extern", "false", "float", "for", "friend", "goto",
+    "if", "inline", "int", "long", "mutable", "namespace", "noexcept", "operator", "private", "protected", "public",
+    "register", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "const_cast",
+    "reinterpret_cast", "struct", "switch", "template", "this", "true", "typedef", "typename", "union", "unsigned",
+    "using", "void", "volatile", "while", "size_t", "half", "half2", "blockDim", "blockIdx", "gridDim", "threadIdx",
+    "warpSize",
+}  # fmt: skip
 _ATTRIBUTES = {"maybe_unused", "fallthrough", "likely", "unlikely", "nodiscard"}
 _PREDEFINED = {
     "__restrict__",
@@ -143,10 +153,19 @@ def _directive_problems(name: str, text: str, line: int) -> Iterator[tuple[int, 
     elif name == "pragma":
         if not re.fullmatch(r"(no)?unroll\s*(\(?\s*\w+\s*\)?)?|once", text):
             yield line, f"#pragma {text} is not known; a kernel may use #pragma unroll"
+    elif name in ("define", "undef") and _is_kept(text):
+        yield line, f"{text.split()[0].split('(')[0]} keeps its meaning: choose another name for the macro"
     elif name in ("define", "if", "elif", "ifdef", "ifndef", "undef"):
         tokens = tokens_of(text, line)
         for i, token in enumerate(tokens):
             yield from _token_problems(tokens[max(0, i - 1) : i + 4], min(i, 1), token)
+
+
+def _is_kept(text: str) -> bool:
+    """Does `#define text` change a word of the language?"""
+    name = re.match(r"\w*", text)
+    assert name is not None
+    return name.group() in _KEYWORDS or name.group().startswith("__")
 
 
 def _token_problems(around: list[Token], at: int, token: Token) -> Iterator[tuple[int, str]]:
@@ -174,6 +193,8 @@ def _token_problems(around: list[Token], at: int, token: Token) -> Iterator[tupl
             yield line, f"{text} is not a name that CUDA offers here; your own names must not begin with __"
         elif text.lower().startswith("kvcuda"):
             yield line, f"{text}: names that begin with kvcuda are taken"
+        elif text == "goto" and following[:1] == ["*"]:
+            yield line, "a kernel jumps to names only"
         elif text == "extern" and following[:1] not in (['"C"'], ["__shared__"], ["__device__"], ["__constant__"]):
             yield line, 'extern stands only before __shared__ and "C"'
 

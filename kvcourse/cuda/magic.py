@@ -26,11 +26,9 @@ def define(line: str, cell: str, namespace: MutableMapping[str, Any]) -> None:
     Lines are numbered as in the cell, where the magic itself is line 1. A source that does not compile is kept too, so
     that a check can name what is wrong with it.
     """
-    names, template = _read_line(line)
-    for name in names:
-        kernel = namespace[name] = Kernel(cell, name, template, first_line=2)
-        if os.environ.get(TEXT_ONLY):
-            continue
+    kernels = read_cell(line, cell)
+    namespace.update(kernels)
+    for name, kernel in {} if os.environ.get(TEXT_ONLY) else kernels.items():
         try:
             kernel.compile()
         except NotImplementedError as stub:
@@ -42,8 +40,17 @@ def define(line: str, cell: str, namespace: MutableMapping[str, Any]) -> None:
             print(f"{name}({parameters}) compiles")
 
 
+def read_cell(line: str, cell: str) -> dict[str, Kernel]:
+    """The kernels that `%%cuda line` names, kept as text: nothing is compiled."""
+    names, template = _read_line(line)
+    return {name: Kernel(cell, name, template, first_line=2) for name in names}
+
+
 def _read_line(line: str) -> tuple[list[str], str | None]:
-    words = shlex.split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        raise CompileError(f"A quotation mark is not closed: {USAGE}.") from None
     template = None
     for option in ("--template", "-t"):
         if option in words:

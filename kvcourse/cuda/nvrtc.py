@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcourse.cuda.cpu.limits import Limits, start
-from kvcourse.cuda.errors import CompileError, LaunchError
+from kvcourse.cuda.errors import CompileError, LaunchError, NoCompilerError
 from kvcourse.cuda.signature import Signature
 
 SERVER = Path(__file__).with_name("nvrtc_server.py")  # by path: it needs nothing else of the course
@@ -65,6 +65,8 @@ def compile_cubin(text: str, signature: Signature, arch: str, limits: Limits, fi
     source = "\n" * (first_line - 1) + text
     answer = _ask({"source": source, "instance": signature.instance, "arch": arch}, limits)
     if "error" in answer:
+        if "gpu-architecture" in answer["error"]:
+            raise NoCompilerError(f"This version of NVRTC does not know the architecture {arch}.")
         raise CompileError(_message(answer["error"], arch))
     return Cubin(base64.b64decode(answer["code"]), answer["name"], answer["log"])
 
@@ -79,8 +81,6 @@ def _install() -> str:
 
 
 def _message(error: str, arch: str) -> str:
-    if "gpu-architecture" in error:
-        return f"This version of NVRTC does not know the architecture {arch}."
     found = re.findall(r"^kernel\.cu\((\d+)\): (?:catastrophic )?error: (.*)$", error, re.MULTILINE)
     lines = [f"line {line}: {problem}" for line, problem in found[:5]]
     return f"The kernel does not compile for {arch}.\n" + "\n".join(lines or error.strip("\0 \n").splitlines()[:12])
@@ -113,7 +113,7 @@ def _started(limits: Limits) -> subprocess.Popen:
         _server = start(command, limits, address_space=False, **pipes)
         missing = _answer(_server, START_SECONDS)["missing"]
         if missing:
-            raise CompileError(f"NVIDIA's compiler is not there ({missing}): run `{_install()}`.")
+            raise NoCompilerError(f"NVIDIA's compiler is not there ({missing}): run `{_install()}`.")
     return _server
 
 

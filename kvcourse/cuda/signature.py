@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kvcourse.cuda.cpp_types import can_be_number, can_be_pointed_to, canonical
 from kvcourse.cuda.declarations import Declaration, declarations, split
 from kvcourse.cuda.errors import CompileError
 from kvcourse.cuda.lexer import Source, Token, tokens_of
 
+LONGEST_ALIAS = 100  # tokens; a longer one is no type of a parameter
 _DECORATION = {"__restrict__", "__restrict", "volatile", "__grid_constant__", "struct"}
 
 
@@ -131,7 +133,7 @@ def _aliases(source: Source) -> dict[str, str]:
 
 def _until_semicolon(tokens: Sequence[Token], start: int) -> list[str]:
     words = []
-    for token in tokens[start:]:
+    for token in islice(tokens, start, start + LONGEST_ALIAS):
         if token.text == ";":
             break
         words.append(token.text)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ Mode = Literal["fast", "check"]
 RUNTIME_FOLDER = Path(__file__).parent / "runtime"
 KEEP = 300  # compiled kernels in the cache
 MOST_MESSAGES = 5
+MOST_OUTPUT = 1 << 20  # bytes read of what the compiler prints
+LONGEST_MESSAGE = 1000  # characters of one line
 
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", "-gz=none", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
           "-fno-threadsafe-statics", "-fvisibility=hidden", "-fno-stack-protector", "-Werror=vla",
@@ -92,7 +95,7 @@ def compile_kernel(text: str, instance: str, mode: Mode, limits: Limits, first_l
     runtime = _runtime(compiler, limits)
     library = folder / "kernel.so"
     if not library.exists():
-        with _workspace() as work:
+        with _workspace() as work, limits.charged() as limits:
             (work / KERNEL_FILE).write_text(source, encoding="utf-8")
             (work / "kernel.cpp").write_text(wrapper, encoding="utf-8")
             _compile(
@@ -146,7 +149,8 @@ def _runtime(compiler: Compiler, limits: Limits) -> Path:
                 str(INCLUDE_FOLDER),
                 str(RUNTIME_FOLDER / "runtime.cpp"),
             ]
-            patient = replace(limits, compile_seconds=600)  # our own code; ziglang builds its C++ library on the way
+            # our own code; ziglang builds its C++ library on the way
+            patient = replace(limits, compile_seconds=600, budget=None)
             _compile(compiler, [*options, "-o", "runtime", "-rdynamic", "-ldl"], work, patient, "")
             _publish(work / "runtime", program)
     return program
@@ -158,14 +162,35 @@ def _compile(compiler: Compiler, options: list[str], work: Path, limits: Limits,
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = start(command, limits, address_space=not compiler.is_zig, cwd=str(work), **pipes)
     try:
-        output, _ = process.communicate(timeout=limits.compile_seconds)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
+        output = _output(process, limits.compile_seconds)
+    except TimeoutError:
+        raise CompileError(f"Compiling took more than {limits.compile_seconds:.3g} s and was stopped.") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise CompileError(f"Compiling took more than {limits.compile_seconds:g} s and was stopped.") from None
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
     if process.returncode:
         raise CompileError(_messages(output.decode("utf-8", "replace"), source))
+
+
+def _output(process: subprocess.Popen, seconds: float) -> bytes:
+    """What the compiler prints until it ends, the beginning of it: names of types can fill any memory."""
+    assert process.stdout is not None
+    kept, deadline = bytearray(), time.monotonic() + seconds
+    while True:
+        if not select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        part = os.read(process.stdout.fileno(), 1 << 16)
+        kept += part[: MOST_OUTPUT - len(kept)]
+        if not part:
+            break
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    return bytes(kept)
 
 
 def _messages(output: str, source: str) -> str:
@@ -177,13 +202,14 @@ def _messages(output: str, source: str) -> str:
     ):
         number, column = int(match.group(1)), int(match.group(2))
         text = lines[number - 1] if number <= len(lines) else ""
-        found.append(f"line {number}: {match.group(3)}\n    {text}\n    {' ' * (column - 1)}^")
+        found.append(f"line {number}: {match.group(3)[:LONGEST_MESSAGE]}\n    {text}\n    {' ' * (column - 1)}^")
     if found:
         more = f"\n... and {len(found) - MOST_MESSAGES} more" if len(found) > MOST_MESSAGES else ""
         return "The kernel does not compile.\n" + "\n".join(found[:MOST_MESSAGES]) + more
     if "out of memory" in output or "Killed" in output or "virtual memory exhausted" in output:
         return "Compiling took too much memory and was stopped."
-    return "The kernel does not compile.\n" + "\n".join(output.strip().splitlines()[:12])
+    lines = output.replace(f"{INCLUDE_FOLDER}/", "").strip().splitlines()
+    return "The kernel does not compile.\n" + "\n".join(line[:200] for line in lines[:12])
 
 
 def _check_names(compiled: Elf) -> None:

@@ -127,12 +127,10 @@ class CpuKernel:
         )
 
     def _faults(self, program: Program, reply: dict[str, Any], arguments: Sequence[Argument]) -> list[Fault]:
+        pointers = [a for a in arguments if isinstance(a, Pointer) and a.tensor is not None]
         naming = Naming(
-            {
-                a.parameter.name: a.tensor.element_size()
-                for a in arguments
-                if isinstance(a, Pointer) and a.tensor is not None
-            }
+            {a.parameter.name: a.tensor.element_size() for a in pointers},
+            {a.parameter.name: a.start for a in pointers},
         )
         return without_echoes(
             [read_fault(raw, naming, lambda place: _line_of(program, place)) for raw in reply["faults"]]

@@ -50,9 +50,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Naming:
-    """How the objects of a launch are called: the element size of each buffer, by its name in the report."""
+    """How the objects of a launch are called: of each buffer, by its name in the report, the element size and the
+    index of its first element."""
 
     element_bytes: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
 
     def element(self, fault: dict[str, Any], offset: int) -> str:
         """The place in an object as one would write it: a[3], tile + 12 bytes."""
@@ -60,13 +62,17 @@ class Naming:
         if fault["object_kind"] == "dynamic":
             return f"byte {offset:,} of the dynamic shared memory"
         whole = size and offset % size == 0
-        return f"{name}[{offset // size}]" if whole else f"{name} at byte {offset:,}"
+        start = self.starts.get(name, 0)
+        return f"{name}[{start + offset // size}]" if whole else f"{name} at byte {start * (size or 1) + offset:,}"
 
     def extent(self, fault: dict[str, Any]) -> str:
         name, size = fault["object"], self.element_bytes.get(fault["object"], fault["size"] or 1)
         if fault["object_kind"] == "dynamic":
             return f"the launch gave shared={fault['object_size']:,}"
-        return f"{name} has {fault['object_size'] // size:,} elements"
+        start, count = self.starts.get(name, 0), fault["object_size"] // size
+        if start:
+            return f"only {name}[{start}] to {name}[{start + count - 1}] are there"
+        return f"{name} has {count:,} elements"
 
 
 def read_fault(raw: dict[str, Any], naming: Naming, line_of: Callable[[list[int]], int | None]) -> Fault:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO
+
+from kvcourse.cuda.errors import KernelError
+
+USED_UP = "It was not run: the time for the kernels of this task was used up by the launches before it."
+
+
+@dataclass(eq=False)
+class Budget:
+    """Seconds on the clock for all that launches and compilations under it take together."""
+
+    left: float
 
 
 @dataclass(frozen=True)
@@ -21,6 +34,21 @@ class Limits:
     compile_seconds: float = 30.0
     prefix: tuple[str, ...] = ()
     compile_prefix: tuple[str, ...] = ()
+    budget: Budget | None = None
+
+    @contextlib.contextmanager
+    def charged(self) -> Iterator[Limits]:
+        """The limits cut to what is left of the budget, which pays until the end; KernelError when nothing is."""
+        if self.budget is None:
+            yield self
+            return
+        left, began = self.budget.left, time.monotonic()
+        if left <= 0:
+            raise KernelError(USED_UP)
+        try:
+            yield replace(self, seconds=min(self.seconds, left), compile_seconds=min(self.compile_seconds, left))
+        finally:
+            self.budget.left -= time.monotonic() - began
 
 
 _default = Limits()

@@ -37,6 +37,7 @@ class Memory:
     lead: int  # bytes from the last multiple of 512 to its start, as the tensor's storage has it
     writes: bool
     unset: bool
+    before: int = 0  # bytes of a huge array that the kernel believes to lie ahead of it (see Slice)
 
     def view(self) -> memoryview:
         return memoryview((ctypes.c_ubyte * self.size).from_address(self.start)).cast("B")

@@ -11,6 +11,14 @@ __attribute__((aligned(1024))) unsigned char kvcuda_dynamic_shared[DYNAMIC_SHARE
 static u64 arena;                     // slot i starts at arena + i * SLOT, its buffer lies in the middle
 static Object buffers[SLOTS];
 static u32 buffer_count;
+// The reserved addresses around a buffer that stands for a part of a huge array (see Slice in arguments.py), so that an
+// index that has lost its upper bits leads to an address that still belongs to this buffer.
+struct Room {
+  u64 low, high;
+  const Object* buffer;
+};
+static std::vector<Room> rooms;
+constexpr u64 STRAY = 1ull << 36;     // 2**32 elements of 16 bytes
 static std::vector<Object> statics;   // __shared__ arrays, __device__ and __constant__ variables
 static Object dynamic_shared;
 
@@ -20,13 +28,28 @@ static bool make_arena() {
   return memory != MAP_FAILED;
 }
 
+static const Object* buffer_with_room(u64 address) {
+  for (const Room& room : rooms) if (address >= room.low && address < room.high) return room.buffer;
+  return nullptr;
+}
+
+// The middle of a room with `before` bytes, and as far as an index may stray, ahead of it; 0 when there is no room.
+static u64 make_room(u64 before) {
+  u64 bytes = before + 2 * STRAY + SLOT;
+  void* memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  rooms.push_back({(u64)memory, (u64)memory + bytes, &buffers[buffer_count]});
+  return ((u64)memory + STRAY + before + SLOT - 1) / PAGE * PAGE;
+}
+
 // `lead`: where the tensor starts, relative to an address that is a multiple of 512. Unchecked buffers end at the end
-// of a page, so that the first element beyond faults at once.
-static Object* make_buffer(const char* name, u64 size, u64 lead, bool read_only, bool unset) {
-  u64 middle = arena + buffer_count * SLOT + SLOT / 2;
+// of a page, so that the first element beyond faults at once. `before`: bytes of a huge array that lie ahead of it.
+static Object* make_buffer(const char* name, u64 size, u64 lead, u64 before, bool read_only, bool unset) {
+  if (size > SLOT / 2 - 2 * PAGE || buffer_count == SLOTS) return nullptr;
+  u64 middle = before ? make_room(before) : arena + buffer_count * SLOT + SLOT / 2;
+  if (!middle) return nullptr;
   u64 base = launch.options & CHECK ? middle + lead % LINE_UP : middle - (size + 15) / 16 * 16 - (16 - lead % 16) % 16;
   u64 first_page = base / PAGE * PAGE, end = (base + size + PAGE - 1) / PAGE * PAGE;
-  if (size > SLOT / 2 - 2 * PAGE || buffer_count == SLOTS) return nullptr;
   if (size && mprotect((void*)first_page, end - first_page, PROT_READ | PROT_WRITE)) return nullptr;
   Object& buffer = buffers[buffer_count++] = {name, "buffer", base, size, false, read_only, unset, true, nullptr};
   // Nobody may write to a read-only buffer, so nothing can race on it.
@@ -78,6 +101,10 @@ static const Object* object_at(u64 address, u32 size, bool write, const void* wh
     const Object* buffer = &buffers[slot];
     if (slot < buffer_count && address >= buffer->base && address + size <= buffer->base + buffer->size) return buffer;
     refuse("out-of-bounds", site_here(where), nearest_buffer(address), address, size, write);
+  }
+  if (const Object* buffer = buffer_with_room(address)) {
+    if (address >= buffer->base && address + size <= buffer->base + buffer->size) return buffer;
+    refuse("out-of-bounds", site_here(where), buffer, address, size, write);
   }
   if (address - dynamic_shared.base < DYNAMIC_SHARED) {
     if (address + size <= dynamic_shared.base + dynamic_shared.size) return &dynamic_shared;

@@ -6,7 +6,17 @@
 
 static char output[64 << 10];  // what device printf wrote
 static u32 output_length;
+// %n, which a GPU does not have, would let printf write to any address.
+static bool writes_back(const char* format) {
+  for (const char* at = strchr(format, '%'); at; at = strchr(at + 1, '%')) {
+    at += 1 + strspn(at + 1, "0123456789 -+#'*.$hlLqjzt");
+    if (*at == 'n') return true;
+    if (!*at) return false;
+  }
+  return false;
+}
 extern "C" int kvcuda_printf(const char* format, ...) {
+  if (writes_back(format)) return -1;
   va_list arguments;
   va_start(arguments, format);
   u32 room = sizeof output - output_length;
@@ -78,7 +88,8 @@ static void put_sample(const Sample& sample) {
   json.put("{\"block\":%llu,\"warp\":%u,\"lanes\":%u,", (unsigned long long)sample.block, sample.warp, sample.request.lanes);
   const u64* address = sample.request.address;
   u32 first = __builtin_ctz(sample.request.lanes);
-  const Object* object = address[first] - arena < SLOT * SLOTS ? nearest_buffer(address[first]) : find_static(address[first]);
+  const Object* object = buffer_with_room(address[first]);
+  if (!object) object = address[first] - arena < SLOT * SLOTS ? nearest_buffer(address[first]) : find_static(address[first]);
   if (!object) object = &dynamic_shared;
   json.string("object", object->name);
   json.put("\"start\":%llu,\"offsets\":[", (unsigned long long)(object->base % LINE_UP));

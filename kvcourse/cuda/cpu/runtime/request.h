@@ -35,7 +35,8 @@ static char* kept(const char* text) { return strdup(text); }
 // One line of the request; false when it makes no sense or there is no room.
 static bool take_line(const char* line) {
   char word[32], name[128];
-  unsigned long long a, b;
+  unsigned long long a, b, before;
+  long long offset;
   unsigned flags;
   if (sscanf(line, "%31s", word) != 1) return false;
   std::string kind = word;
@@ -64,13 +65,13 @@ static bool take_line(const char* line) {
     statics.push_back({kept(name), what, a + image.moved, b, shared, constant, shared, counted, nullptr});
     return true;
   }
-  if (kind == "buffer") {  // size lead flags name; flags: 1 read-only, 2 unset
-    if (sscanf(rest, "%llu %llu %u %127s", &a, &b, &flags, name) != 4) return false;
-    return make_buffer(kept(name), a, b, flags & 1, flags & 2);
+  if (kind == "buffer") {  // size lead before flags name; flags: 1 read-only, 2 unset
+    if (sscanf(rest, "%llu %llu %llu %u %127s", &a, &b, &before, &flags, name) != 5) return false;
+    return make_buffer(kept(name), a, b, before, flags & 1, flags & 2);
   }
-  if (kind == "pointer") {  // buffer offset
-    if (sscanf(rest, "%llu %llu", &a, &b) != 2 || a >= buffer_count) return false;
-    request.values.push_back(buffers[a].base + b);
+  if (kind == "pointer") {  // buffer offset; it points ahead of a buffer that is a part of a huge array
+    if (sscanf(rest, "%llu %lld", &a, &offset) != 2 || a >= buffer_count) return false;
+    request.values.push_back(buffers[a].base + (u64)offset);
     return true;
   }
   if (kind == "value") {

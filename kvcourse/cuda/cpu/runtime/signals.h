@@ -33,6 +33,7 @@ static void on_bad_address(int signal_number, siginfo_t* info, void* context) {
   u32 site = site_at(code_address(context));
   if (on_a_stack(address) && address % STACK < GUARD) refuse("stack-overflow", site, nullptr, address, 0, false);
   if (address - arena < SLOT * SLOTS) refuse("out-of-bounds", site, nearest_buffer(address), address, 0, false);
+  if (const Object* buffer = buffer_with_room(address)) refuse("out-of-bounds", site, buffer, address, 0, false);
   if (address && address < 65536) refuse("null-pointer", site, nullptr, address, 0, false);
   refuse("wild-pointer", site, nullptr, address, 0, false);
 }
