@@ -135,9 +135,9 @@ def test_the_scheduler_sees_uncached_tokens_and_only_the_head_of_the_queue():
         engine.add_request([1, 2, 3, 4, 5], 2)
     engine.step()
     assert seen[0] == ([], [Work(0, 5)], 6)
-    assert seen[1] == ([], [Work(1, 1), Work(2, 1), Work(3, 1)], 6)
+    assert seen[1] == ([], [Work(1, 1, cached=4), Work(2, 1, cached=4), Work(3, 1, cached=4)], 6)
     engine.run()
-    assert seen[2] == ([Work(1, 1), Work(2, 1), Work(3, 1)], [], 6)
+    assert seen[2] == ([Work(1, 1, cached=5), Work(2, 1, cached=5), Work(3, 1, cached=5)], [], 6)
 
 
 def test_streams_and_callbacks_give_every_token_once():

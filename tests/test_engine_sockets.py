@@ -193,14 +193,14 @@ def test_a_cache_that_leaks_ends_in_a_sentence_not_in_a_loop():
 
 PLANS = [
     (lambda r, w, b: None, "a plan is a list of (request id, tokens), got None"),
-    (lambda r, w, b: [], "the plan is empty; 0 requests run and 2 can start"),
+    (lambda r, w, b: [], "the plan is empty; 0 requests run and 3 can start"),
     (lambda r, w, b: [1], "an entry of a plan is (request id, tokens), got 1"),
     (lambda r, w, b: [("a", 1)], "got ('a', 1)"),
-    (lambda r, w, b: [(99, 1)], "the plan names request 99, which is none of [0, 1]"),
+    (lambda r, w, b: [(99, 1)], "the plan names request 99, which is none of [0, 1, 2]"),
     (lambda r, w, b: [((r + w)[0].request_id, 1)] * 2, "the plan names request 0 twice"),
     (lambda r, w, b: [((r + w)[0].request_id, 0)], "the plan computes 0 tokens of request 0"),
     (lambda r, w, b: [((r + w)[0].request_id, 500)], "computes 500 tokens of request 0, which has 9 left"),
-    (lambda r, w, b: [(x.request_id, x.tokens) for x in r + w], "computes 18 tokens; the budget of a step is 12"),
+    (lambda r, w, b: [(x.request_id, x.tokens) for x in r + w], "computes 20 tokens; the budget of a step is 12"),
     (lambda r, w, b: 1 / 0, "it raised ZeroDivisionError: division by zero"),
     (5, "it raised AttributeError: 'int' object has no attribute '__call__'"),
 ]

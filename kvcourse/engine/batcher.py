@@ -16,6 +16,8 @@ from kvcourse.engine.sockets import Scheduler, SocketError, Work
 if TYPE_CHECKING:
     from kvcourse.engine.layout import LayoutBuilder
 
+FEWEST_OFFERED = 4  # waiting requests that a scheduler sees, however long their prompts are
+
 
 class Batcher:
     """Holds every request in one of three places, oldest first, and plans steps.
@@ -90,7 +92,10 @@ class Batcher:
         return self._no_room and bool(self.running)
 
     def _offer(self) -> list[Work]:
-        """The head of the queue, as far as it may run: until seats or the budget are used up."""
+        """The head of the queue, as far as it may run: until seats or the budget are used up.
+
+        A scheduler may give a long prompt only a part of the budget, so one prompt never uses up the offer alone.
+        """
         offered: list[Work] = []
         if self._is_full():
             return offered
@@ -99,15 +104,17 @@ class Batcher:
             if tokens >= self.budget:
                 break
             try:
-                offered.append(Work(request.id, self.memory.num_missing(request)))
-                tokens += offered[-1].tokens
+                missing = self.memory.num_missing(request)
+                offered.append(Work(request.id, missing, request.num_tokens - missing))
+                tokens += min(missing, -(-self.budget // FEWEST_OFFERED))
             except SocketError as error:
                 self.finish(request, "error", error)
         return offered
 
     def _ask_scheduler(self, offered: list[Work]) -> list[tuple[int, int]]:
         """The scheduler's plan; a refused one is reported, and the default scheduler takes its place for this step."""
-        running = [Work(i, self.running[i].num_tokens - self.running[i].num_placed) for i in sorted(self.running)]
+        requests = [self.running[i] for i in sorted(self.running)]
+        running = [Work(r.id, r.num_tokens - r.num_placed, r.num_placed) for r in requests]
         try:
             plan = ask(SCHEDULER, self.scheduler, "__call__", list(running), list(offered), self.budget)
             return check_plan(plan, running, offered, self.budget)

@@ -92,11 +92,13 @@ class Tiers(Protocol):
 class Work(NamedTuple):
     """What a scheduler sees of a request: `tokens` must be computed before its next token can be sampled.
 
-    Cached tokens are not counted. 1 is a decode. After a preemption, prompt and answer so far count again.
+    1 is a decode. After a preemption, prompt and answer so far count again.
+    cached: leading tokens found in the cache or computed before; not in `tokens`
     """
 
     request_id: int
     tokens: int
+    cached: int = 0
 
 
 class Scheduler(Protocol):
