@@ -21,6 +21,7 @@ from kvcourse.tasks.course import Lesson, load_course
 
 TEMPLATE = Path(__file__).with_name("setup_cell.py.txt")
 PYTHON_KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+LOAD_CUDA = "%load_ext kvcourse.cuda"  # in the setup cell of a lesson with kernels; Python could not import it
 ID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -47,18 +48,21 @@ def stub_text(source: str, task: str, title: str) -> str:
 def source_notebook(lesson: Lesson, root: Path = ROOT) -> NotebookNode:
     """The lesson with solutions and nbgrader metadata: what nbgrader calls the source version."""
     titles = {task.name: task for task in lesson.tasks}
-    cells = [_title_cell(lesson, root)]
-    for cell in read_script(lesson, root):
+    cells, script = [_title_cell(lesson, root)], read_script(lesson, root)
+    extension = f"\n\n{LOAD_CUDA}" if any(cell.source.startswith("%%cuda ") for cell in script) else ""
+    for cell in script:
         about: dict[str, Any] = {"role": cell.role}
         if cell.task:
             assert cell.task in titles, (
                 f"{lesson.notebook}.py has a cell of {cell.task}, which course.toml does not list"
             )
             about |= {"task": cell.task, "title": titles[cell.task].title}
+        marked = cell.role != "solution" or not cell.source.startswith("%%") or "BEGIN SOLUTION" in cell.source
+        assert marked, f"{cell.id}: mark the solution, so that the cell keeps its first line"
         make = new_markdown_cell if cell.role == "text" else new_code_cell
         source = TEMPLATE.read_text(encoding="utf-8").strip() if cell.role == "setup" else cell.source
         if cell.role == "setup":
-            source = source.replace("{repository}", repository(root)) + _own_imports(cell.source)
+            source = source.replace("{repository}", repository(root)) + _own_imports(cell.source) + extension
         node = make(source, id=cell_id(cell), metadata={"kvcourse": about})
         grading = _nbgrader_metadata(cell, titles)
         if grading:

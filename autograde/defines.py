@@ -7,22 +7,23 @@ import re
 
 DEFINITION = re.compile(r"^(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 MAGIC_LINE = re.compile(r"^([ \t]*)[!%?].*$", re.MULTILINE)
-CUDA_CELL = re.compile(r"\A\s*%%cuda\s+(\w+)")
+CUDA_CELL = re.compile(r"\A\s*%%cuda\b(.*)")
+TEMPLATE = re.compile(r"""(?:--template|-t)\s+(?:"[^"]*"|'[^']*'|\S+)""")
 DEFINITIONS = (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MAX_PARSED = 1_000_000  # characters; longer cells are only searched
 
 
 def defined_names(source: str) -> frozenset[str]:
-    """Functions and classes at the top level of a cell; of a `%%cuda name` cell, that name."""
+    """Functions, classes and kernels at the top level of a cell; of a `%%cuda` cell, the names in its first line."""
     cuda = CUDA_CELL.match(source)
     if cuda:
-        return frozenset([cuda[1]])
+        return frozenset(word for word in TEMPLATE.sub(" ", cuda[1]).split() if word.isidentifier())
     body = _parsed(source)
     if body is None:
         return frozenset(DEFINITION.findall(source))
-    return frozenset(
-        node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    )
+    named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    kernels = [name for node in body if _makes_kernel(node) for name in _targets(node)]
+    return frozenset([*(node.name for node in body if isinstance(node, named)), *kernels])
 
 
 def added_definitions(source: str, released: str) -> str:
@@ -50,6 +51,16 @@ def _parsed(source: str) -> list[ast.stmt] | None:
         return ast.parse(MAGIC_LINE.sub(r"\1pass", source)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _makes_kernel(node: ast.stmt) -> bool:
+    """`name = Kernel(...)`, or `name = "..."` with the text of a kernel."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return False
+    value = node.value
+    if isinstance(value, ast.Call):
+        return getattr(value.func, "attr", getattr(value.func, "id", "")) == "Kernel"
+    return isinstance(value, ast.Constant) and isinstance(value.value, str) and "__global__" in value.value
 
 
 def _targets(node: ast.stmt) -> list[str]:

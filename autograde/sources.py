@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from typing import Any
 
 import nbformat
 
+from kvcourse.cuda.magic import read_cell
 from kvcourse.tasks.course import Lesson, UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 GUARD = 'if __name__ == "__main__":'
+LINE_MAGIC = re.compile(r"^%[a-z].*$", re.MULTILINE)
 ROLES = ("setup", "solution", "check", "demo")
 
 
@@ -59,7 +62,10 @@ def read_script(lesson: Lesson, root: Path = ROOT) -> list[Cell]:
         role = next((role for role in ROLES if role in metadata), "given")
         task = str(metadata[role]) if role in ("solution", "check") else ""
         part = str(metadata.get("part", ""))
-        source = _kernel_cell(path.parent, metadata["cuda"]) if "cuda" in metadata else _unguarded(raw.source)
+        if "cuda" in metadata:  # the cell's Python is for the importable script only
+            source = _kernel_cell(path.parent, metadata["cuda"], str(metadata.get("template", "")))
+        else:
+            source = _unguarded(raw.source)
         cells.append(Cell(role, source, task, part, _cell_id(role, task, part, i)))
     return _numbered(cells)
 
@@ -89,8 +95,17 @@ def stub_namespace(lesson: Lesson, root: Path = ROOT) -> dict[str, Any]:
     sys.modules[name] = module
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "code" and cell.metadata.kvcourse["role"] in ("setup", "given", "solution"):
-            exec(compile(cell.source, f"<{cell.id}>", "exec"), vars(module))
+            _run(cell.source, f"<{cell.id}>", vars(module))
     return vars(module)
+
+
+def _run(source: str, name: str, names: dict[str, Any]) -> None:
+    """Run a cell without IPython: a kernel is kept as text, lines that begin with a magic are left out."""
+    if source.startswith("%%cuda"):
+        line, _, text = source.partition("\n")
+        names.update(read_cell(line.removeprefix("%%cuda"), text + "\n"))
+        return
+    exec(compile(LINE_MAGIC.sub("pass", source), name, "exec"), names)
 
 
 def _unguarded(source: str) -> str:
@@ -101,8 +116,9 @@ def _unguarded(source: str) -> str:
     return head + textwrap.dedent(body.strip("\n"))
 
 
-def _kernel_cell(folder: Path, file_name: str) -> str:
-    return f"%%cuda {Path(file_name).stem}\n{(folder / file_name).read_text(encoding='utf-8').rstrip()}"
+def _kernel_cell(folder: Path, file_name: str, template: str = "") -> str:
+    option = f' --template "{template}"' if template else ""
+    return f"%%cuda {Path(file_name).stem}{option}\n{(folder / file_name).read_text(encoding='utf-8').rstrip()}"
 
 
 def _cell_id(role: str, task: str, part: str, index: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import nbformat
@@ -55,7 +56,8 @@ def test_the_release_has_stubs_points_and_valid_metadata(lesson):
     ]
     assert [c.metadata.nbgrader.points for c in by_role["check"]] == [task.points for task in lesson.tasks]
     for cell in by_role["solution"]:
-        assert f'raise NotImplementedError("{cell.metadata.kvcourse.task}: ' in cell.source
+        stub = "#error" if cell.source.startswith("%%cuda") else "raise NotImplementedError"
+        assert re.search(rf'{stub}[ (]"{cell.metadata.kvcourse.task}: ', cell.source)
     for cell in by_role["check"]:
         assert cell.source == f'check("{cell.metadata.kvcourse.task}")'
         assert cell.metadata.nbgrader.checksum == compute_checksum(cell)
@@ -87,6 +89,8 @@ def test_the_first_cells_open_colab_and_set_up(lesson):
     )
     setup = [cell for cell in notebook.cells if cell.metadata.kvcourse.role == "setup"]
     assert len(setup) == 1 and "from kvcourse import check, hint, progress, quiz" in setup[0].source
+    kernels = any(cell.source.startswith("%%cuda") for cell in notebook.cells)
+    assert setup[0].source.endswith("\n\n%load_ext kvcourse.cuda") == kernels
 
 
 def test_the_script_can_be_imported_and_defines_every_task_name():
@@ -107,17 +111,47 @@ def test_each_language_gets_a_stub_it_can_run(source, stub):
     assert stub in build.stub_text(source, "chunked.3", "write")
 
 
-def test_hidden_tests_and_kernels_go_through_the_same_cut(tmp_path, monkeypatch):
-    """A lesson with nbgrader's own hidden-test markers and a kernel file comes out clean."""
+KERNEL = """__global__ void copy(int n) {
+  // BEGIN SOLUTION
+  int secret = n;
+  // END SOLUTION
+}
+"""
+IN_PARTS = """#include <cuda_fp16.h>
+
+// What a lane adds.
+template <typename T>
+__device__ T own(T x) {
+  // BEGIN SOLUTION
+  return x + secret;
+  // END SOLUTION
+}
+
+template <typename T, int D>
+__global__ void copy(T* out, const T* x) {
+  if (threadIdx.x < D) {
+    // BEGIN SOLUTION
+    out[threadIdx.x] = own(x[threadIdx.x]);  // secret
+    // END SOLUTION
+  }
+}
+"""
+
+
+def built_with_kernel(tmp_path, kernel: str, template: str = "") -> str:
+    """The learner notebook of a lesson whose first task is a kernel, with nbgrader's own hidden-test markers."""
     lesson = LESSONS[0]
     folder = tmp_path / "solutions" / lesson.folder
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(sources.ROOT / "pyproject.toml", tmp_path)
     checks = "".join(f'# %% check="{t.name}"\ncheck("{t.name}")\n' for t in lesson.tasks[1:])
     script = f"""# %% setup=true
 from kvcourse import check
 
-# %% solution="{lesson.tasks[0].name}" cuda="copy.cu"
+# %% solution="{lesson.tasks[0].name}" cuda="copy.cu"{template}
+from kvcourse.cuda import Kernel
+
+copy = Kernel("the script's own way to the text", "copy")
 
 # %% check="{lesson.tasks[0].name}"
 check("{lesson.tasks[0].name}")
@@ -127,10 +161,46 @@ assert secret == 42
 
 {checks}"""
     (folder / f"{lesson.notebook}.py").write_text(script)
-    kernel = "__global__ void copy(int n) {\n  // BEGIN SOLUTION\n  int secret = n;\n  // END SOLUTION\n}\n"
     (folder / "copy.cu").write_text(kernel)
     text = build.canonical(build.learner_notebook(lesson, tmp_path))
+    path = sources.notebook_path(lesson, tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return text
+
+
+def test_hidden_tests_and_kernels_go_through_the_same_cut(tmp_path):
+    text = built_with_kernel(tmp_path, KERNEL)
     assert "secret" not in text and "%%cuda copy" in text and '#error \\"sizing.1: bytes per token\\"' in text
+    assert "own way" not in text
+
+
+def test_a_kernel_in_parts_gets_a_stub_a_part_and_its_template_arguments(tmp_path):
+    text = built_with_kernel(tmp_path, IN_PARTS, template=' template="float, 64"')
+    notebook = nbformat.reads(text, as_version=4)
+    stub = '{0}// YOUR CODE HERE\n{0}#error "sizing.1: bytes per token"\n'
+    wanted = re.sub(r"( +)// BEGIN(.|\n)+?END SOLUTION\n", lambda part: stub.format(part[1]), IN_PARTS)
+    cell = next(c for c in notebook.cells if c.source.startswith("%%cuda"))
+    assert f"{cell.source}\n" == f'%%cuda copy --template "float, 64"\n{wanted}'
+    assert wanted.count("#error") == 2 and "secret" not in text
+    setup = next(c for c in notebook.cells if c.metadata.kvcourse.role == "setup")
+    assert setup.source.endswith("\n\n%load_ext kvcourse.cuda")
+
+
+def test_the_built_stub_of_a_kernel_is_not_started(tmp_path):
+    built_with_kernel(tmp_path, IN_PARTS, template=' template="float, 64"')
+    names = sources.stub_namespace(LESSONS[0], tmp_path)
+    kernel = names["copy"]
+    assert (kernel.name, kernel.template, kernel.first_line) == ("copy", "float, 64", 2)
+    assert kernel.source.endswith("}\n") and kernel.source.count("#error") == 2
+    for use in (lambda: kernel.signature, lambda: kernel.launch(1, 1), kernel.compile):
+        with pytest.raises(NotImplementedError, match=r"^sizing\.1: bytes per token$"):
+            use()
+
+
+def test_a_kernel_without_marks_does_not_get_out(tmp_path):
+    with pytest.raises(AssertionError, match=r"sizing\.1\.code: mark the solution"):
+        built_with_kernel(tmp_path, KERNEL.replace("SOLUTION", "WORK"))
 
 
 def test_a_missing_source_is_one_sentence(tmp_path):

@@ -95,6 +95,9 @@ def test_names_a_cell_defines():
     assert defined_names("%time f()\n!ls\ndef f(): pass") == {"f"}
     assert defined_names("async def f(: pass\nclass D(") == {"f", "D"}
     assert defined_names("%%cuda paged_decode\nvoid f() {}") == {"paged_decode"}
+    assert defined_names('%%cuda --template "float, 64" write_kv axpy\nvoid f() {}') == {"write_kv", "axpy"}
+    assert defined_names('import cuda\naxpy = cuda.Kernel("", "axpy")\nb: Kernel = Kernel(c)') == {"axpy", "b"}
+    assert defined_names('a = "__global__ void a() {}"\nb = "text"\nc, d = f(), g()') == {"a"}
     assert defined_names("%%bash\ndef") == frozenset()
     assert defined_names("(" * 100_000) == frozenset()
 

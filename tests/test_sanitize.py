@@ -41,6 +41,18 @@ def test_imports_added_to_the_setup_cell_are_kept():
     assert source(rebuilt, "extra-setup-1") == "import math\nfrom kvcourse import hint\nNUMBER = 3"
 
 
+CUDA = "%%cuda one\n__global__ void one(int* x, int n) {\n  x[0] = n\n  % uv;\n}"
+
+
+def test_a_kernel_is_found_by_the_name_in_its_first_line_and_kept_as_it_is():
+    for cell in (CUDA, CUDA.replace("one", '--template "float, 64" one', 1), 'one = Kernel("...", "one")'):
+        notebook = handed_in()
+        notebook.cells[IDS.index("toy-1-code")] = new_code_cell(cell)
+        rebuilt, notes = sanitised(notebook)
+        assert source(rebuilt, "toy-1-code") == cell
+        assert notes == ["cells without their id were found by what they define: toy-1-code"]
+
+
 @pytest.mark.parametrize("missing", [["toy-1"], ["toy-1", "toy-2", "setup-1", "given-1"], ["text-1", "demo-1"]])
 def test_deleted_cells_are_put_back(missing):
     notebook = solved()
