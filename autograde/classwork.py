@@ -51,7 +51,7 @@ def grade_class(
         if not todo:
             raise UserError(nothing_to_grade(course, lessons, student))
         done.executed = _execute(course, todo, workers or default_workers(), force)
-        _record(course, todo)
+        record(course, todo)
         for lesson, name in todo:
             result = load_result(course, name, lesson)
             assert result is not None, f"{name} has no result"
@@ -111,13 +111,15 @@ def _execute(course: Course, todo: list[tuple[Lesson, str]], workers: int, force
     return len(jobs)
 
 
-def _record(course: Course, todo: list[tuple[Lesson, str]]) -> None:
+def record(course: Course, todo: list[tuple[Lesson, str]]) -> list[tuple[Lesson, str]]:
+    """Bring stored results into the gradebook and `autograded/` where they are not there yet; gives those."""
     fresh = {
         lesson: unrecorded(course, lesson, [name for other, name in todo if other == lesson]) for lesson, _ in todo
     }
     with progress(sum(map(len, fresh.values())), "recording", "submission") as bar:
         for lesson, names in fresh.items():
             record_results(course, lesson, names, bar.update)
+    return [(lesson, name) for lesson, names in fresh.items() for name in names]
 
 
 def progress(total: int, what: str, unit: str) -> tqdm:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ EXAMPLES = """a whole class, from an empty folder:
   kvgrade grade                   runs what is new, prints the table; again whenever submissions arrive
   kvgrade feedback                a page a student: feedback/STUDENT/sizing/cache_sizing.html
   kvgrade export grades.csv
+  kvgrade gpu                     on a machine with a GPU: also run there the kernels that hold on the CPU (no points)
 
 exit codes: 0 all graded, 1 something was not run (see the table), 2 a mistake in the command,
 3 a mistake in kvgrade itself, 130 stopped by Ctrl-C
@@ -81,11 +83,14 @@ def collect(options: argparse.Namespace) -> int:
 def grade(options: argparse.Namespace) -> int:
     from autograde.classwork import grade_class
     from autograde.coursedir import open_course
+    from autograde.gpu import SWITCH
     from autograde.nbgrader_run import logged
-    from autograde.reports import protection, table
+    from autograde.reports import protection, table, waiting_for_gpu
     from autograde.students import safe_name
 
     course = open_course(options.course)
+    if options.gpu is not None:
+        os.environ[SWITCH] = options.gpu  # for the grading processes, too
     with logged(course, options.verbose):
         student = options.student and safe_name(options.student)
         done = grade_class(course, options.lesson, student, options.workers, options.force)
@@ -96,8 +101,23 @@ def grade(options: argparse.Namespace) -> int:
     everybody = [result for results in done.results.values() for result in results]
     missing = sum(result.state == "not run" for result in everybody)
     print(f"{len(everybody)} submission{'s' * (len(everybody) != 1)}, {done.executed} executed now, {missing} not run.")
-    print(protection(everybody))
+    print("\n".join(filter(None, [protection(everybody), waiting_for_gpu(everybody)])))
     return 1 if missing else 0
+
+
+def gpu(options: argparse.Namespace) -> int:
+    from autograde.coursedir import open_course
+    from autograde.gpu_later import add_verdicts
+    from autograde.nbgrader_run import logged
+    from autograde.reports import table
+
+    course = open_course(options.course)
+    with logged(course, options.verbose):
+        done = add_verdicts(course, options.lesson)
+    for lesson, results in done.results.items():
+        print(f"{lesson.name}: {lesson.title}\n{table(results, lesson)}\n")
+    print("\n".join(done.said))
+    return 0
 
 
 def feedback(options: argparse.Namespace) -> int:
@@ -165,6 +185,9 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--student", metavar="ID", help="only this student")
     new.add_argument("--workers", type=_count, metavar="N", help="processes at a time (one a core)")
     new.add_argument("--force", action="store_true", help="also grade again what is done")
+    new.add_argument("--gpu", choices=("auto", "off"), help="run kernels on a GPU, too, if there is one (auto)")
+    new = command("gpu", gpu, "Run on this machine's GPU the kernels that no GPU has seen; no points change.")
+    new.add_argument("lesson", nargs="?", help=f"{names} (all that are released)")
     new = command("feedback", feedback, "Write a feedback page for every graded submission.")
     new.add_argument("lesson", nargs="?", help=f"{names} (all that are released)")
     new = command("export", export, "Write all grades as CSV.")

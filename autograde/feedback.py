@@ -18,6 +18,10 @@ from kvcourse.tasks.course import Task, find_lesson
 
 NOT_RUN = "not run"
 RULE = "Points count the properties that are tested with inputs which are not in your notebook."
+GPU_RULE = (
+    "They come from properties tested on a CPU alone, so they are the same on every machine. "
+    "The verdict of a GPU is shown beside them and carries no points."
+)
 SHOWN = frozenset({"solution", "check", "extra"})
 STYLE = f"""
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1f2328; }}
@@ -75,24 +79,26 @@ class FeedbackExporter(Exporter):
 
 
 def _summary(nb: NotebookNode, tasks: tuple[Task, ...], about: dict[str, Any]) -> str:
-    """The table of points, why something was not run, and the notes."""
+    """The table of points with the GPU's verdict beside, why something was not run, and the notes."""
     gradings = {cell.metadata.kvcourse["task"]: cell.metadata.nbgrader for cell in nb.cells if _role(cell) == "check"}
+    grading = nb.metadata.get("kvcourse", {})
+    gpu = grading.get("gpu", {})
     rows = []
     for task in tasks:
         link = f'<a href="#{escape(task.name)}">{escape(task.name)}</a> {escape(task.title)}'
-        rows.append((link, _points(gradings[task.name]), f"{task.points:g}"))
+        rows.append((link, _points(gradings[task.name]), f"{task.points:g}", escape(str(gpu.get(task.name, "")))))
     if about["late_penalty"]:
-        rows.append(("handed in late", f"-{about['late_penalty']:g}", ""))
+        rows.append(("handed in late", f"-{about['late_penalty']:g}", "", ""))
     so_far = "" if all(gradings[task.name]["scored"] for task in tasks) else " so far"
-    rows.append(("<b>total</b>", f"<b>{about['score']:g}</b>{so_far}", f"<b>{about['max_score']:g}</b>"))
-    cells = '<tr><td>{}</td><td class="number">{}</td><td class="number">{}</td></tr>'
-    table = "".join(cells.format(*row) for row in [("<b>task</b>", "<b>points</b>", "<b>of</b>"), *rows])
-    grading = nb.metadata.get("kvcourse", {})
+    rows.append(("<b>total</b>", f"<b>{about['score']:g}</b>{so_far}", f"<b>{about['max_score']:g}</b>", ""))
+    cells = '<tr><td>{}</td><td class="number">{}</td><td class="number">{}</td>' + "<td>{}</td>" * bool(gpu) + "</tr>"
+    heads = [f"<b>{head}</b>" for head in ("task", "points", "of", "on a GPU")]
+    table = "".join(cells.format(*row) for row in [heads, *rows])
     notes = "".join(f"<li>{escape(str(note))}</li>" for note in grading.get("notes", []))
     reason = grading.get("reason")
     return (
         f'<p class="muted">{escape(about["student"])}</p><table class="points">{table}</table>'
-        + f'<p class="muted">{RULE}</p>'
+        + f'<p class="muted">{RULE}{" " + GPU_RULE if gpu else ""}</p>'
         + (f"<p><b>Not run:</b> {escape(str(reason))}. Tell your teacher; this is not a zero.</p>" if reason else "")
         + (f'<p class="note">Notes on your submission:</p><ul class="note">{notes}</ul>' if notes else "")
     )

@@ -1,4 +1,7 @@
-"""Grades one notebook: student cells in the sandbox, tests here, and nothing but values in between."""
+"""Grades one notebook: student cells in the sandbox, tests here, and nothing but values in between.
+
+Points come from the CPU properties alone, so they are the same on every machine; a GPU's verdict is kept beside them.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,23 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import nbformat
 
+from autograde.gpu import grading_gpu
+from autograde.kept import KernelReader
+from autograde.kernels import has_kernels, kernel_sandbox
 from autograde.limits import InfrastructureFault, Limits
 from autograde.remote import Link, RemoteStudent
 from autograde.sandbox import Sandbox, protection_level
 from autograde.submission import Cell, Submission
+from kvcourse.check.gpu import Launcher
 from kvcourse.check.runner import TaskResult, run_task
+from kvcourse.cuda.cpu.limits import Budget
 from kvcourse.tasks.api import Test, tests_of
 from kvcourse.tasks.course import Lesson, Task
 
@@ -46,6 +55,7 @@ class Graded:
     outputs: dict[str, list] = field(default_factory=dict)  # by cell id
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    kernels: dict[str, dict[str, str]] = field(default_factory=dict)  # by task and name: what a GPU is to judge
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,25 +79,28 @@ def grade_notebook(
     tests: Callable[[Task], list[Test]] | None = None,
     solution: Callable[[], Mapping[str, Any]] | None = None,
     release: Any = None,
+    gpu: Callable[[], Launcher | str] = grading_gpu,
 ) -> Graded:
     """Run the cells of a sanitised notebook and test every task of `lesson`.
 
     `files` is the submission's folder: its plain data files are copied to the work folder. `tests`, `solution` and
-    `release` stand in for the lesson's own. The same seed and student give the same tests.
+    `release` stand in for the lesson's own, `gpu` for this machine's. The same seed and student give the same tests.
     InfrastructureFault, after one retry, when the grader itself cannot work: that is "not run", never a zero.
     """
     protection = protection_level(level)
     if protection.level == "L0":
         raise InfrastructureFault(protection.why)
-    tests = tests or _tests_of_lesson(lesson)
-    cells = cells_to_run(nb, release or _release(lesson))
-    fixtures = _Fixtures(seed, student_id, solution or _solution_of(lesson))
+    tests = tests or tests_of_lesson(lesson)
+    release = release or _release(lesson)
+    cells = cells_to_run(nb, release)
+    fixtures = Fixtures(seed, student_id, solution or solution_of(lesson), gpu)
     for attempt in (1, 2):
         began = time.monotonic()
         try:
-            with Sandbox(protection, limits) as sandbox:
+            kernels = kernel_sandbox(protection, limits, has_kernels(release))
+            with Sandbox(protection, limits) as sandbox, kernels as budget:
                 copy_data(files, sandbox.folder / "data", limits.data)
-                graded = _grade(cells, lesson, sandbox, limits, tests, fixtures)
+                graded = _grade(cells, lesson, sandbox, limits, tests, fixtures, budget)
             graded.seconds = time.monotonic() - began
             return graded
         except (InfrastructureFault, OSError) as fault:
@@ -131,7 +144,8 @@ def _grade(
     sandbox: Sandbox,
     limits: Limits,
     tests: Callable[[Task], list[Test]],
-    fixtures: _Fixtures,
+    fixtures: Fixtures,
+    budget: Budget,
 ) -> Graded:
     submission = Submission(cells, sandbox, limits, {"PYTHONHASHSEED": str(fixtures.number("", "") % 2**32)})
     try:
@@ -143,22 +157,36 @@ def _grade(
         link = Link(submission.serve(), submission.alive, submission.serve_again, limits.answer_seconds)
         graded = Graded(lesson.name, sandbox.protection.level, outputs=submission.outputs, notes=submission.notes)
         for task in lesson.tasks:
-            result = run_task(task, RemoteStudent(link, limits), prepared[task.name], fixtures)
+            budget.left = limits.kernel_seconds
+            student = RemoteStudent(link, limits)
+            kernels = KernelReader(task, student)
+            result = run_task(task, student, prepared[task.name], fixtures, kernels.read)
             graded.tasks[task.name] = _explained(result, task, submission, bool(link.known))
+            if kernels.sources:
+                graded.kernels[task.name] = kernels.sources
         return graded
     finally:
         submission.close()
 
 
-class _Fixtures:
-    """What a test may ask for besides `student`: fresh random numbers of its own, and the reference solution."""
+class Fixtures:
+    """What a test may ask for besides `student`: random numbers of its own, the reference solution, a GPU."""
 
-    def __init__(self, seed: bytes, student: str, solution: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        seed: bytes,
+        student: str,
+        solution: Callable[[], Mapping[str, Any]],
+        gpu: Callable[[], Launcher | str] = grading_gpu,
+    ) -> None:
         self.seed, self.student, self.solution = seed, student, solution
+        self.gpu = cache(gpu)  # looked for when a test first needs one
 
     def __call__(self, test: Test) -> Mapping[str, Any]:
         asked = test.fn.__code__.co_varnames[: test.fn.__code__.co_argcount]
         made: dict[str, Any] = {"rng": random.Random(self.number(test.task, test.name))}
+        if test.gpu:
+            made["gpu"] = self.gpu()
         if "solution" in asked:
             try:
                 made["solution"] = SimpleNamespace(**self.solution())
@@ -179,7 +207,7 @@ def _explained(result: TaskResult, task: Task, submission: Submission, answers: 
         wanted = next((name for name in task.names if re.search(rf"needs {name}\b", result.problem)), "")
         reason = _stopped_cell(task, wanted, submission)
         problem = " ".join(filter(None, [result.problem if answers else SILENT, reason]))
-        for part in (result, *result.properties):
+        for part in (result, *result.on_cpu):
             part.problem = part.problem and problem
     return result
 
@@ -188,7 +216,7 @@ def _stopped_cell(task: Task, name: str, submission: Submission) -> str:
     """One sentence for the cell that should have defined `name`, or for the first one that stopped."""
     stopped = [(cell, submission.ends[i]) for i, cell in enumerate(submission.cells)
                if i in submission.ends and submission.ends[i].status == "error"]  # fmt: skip
-    defining = re.compile(rf"^(?:async def|def|class)\s+{name}\b|^{name}\s*[:=]", re.MULTILINE)
+    defining = re.compile(rf"^(?:async def|def|class)\s+{name}\b|^{name}\s*[:=]|^%%cuda\b.*\b{name}\b", re.MULTILINE)
     own = [pair for pair in stopped if name and defining.search(pair[0].source)]
     for cell, end in own or [pair for pair in stopped if pair[0].task == task.name] or stopped[:1]:
         line = f" (line {end.line})" if end.line else ""
@@ -197,7 +225,7 @@ def _stopped_cell(task: Task, name: str, submission: Submission) -> str:
     return f"Left out because it did not end: {', '.join(left_out)}." if left_out else ""
 
 
-def _tests_of_lesson(lesson: Lesson) -> Callable[[Task], list[Test]]:
+def tests_of_lesson(lesson: Lesson) -> Callable[[Task], list[Test]]:
     """Public and hidden tests; a fault of ours when they cannot be loaded."""
 
     def tests(task: Task) -> list[Test]:
@@ -211,7 +239,7 @@ def _tests_of_lesson(lesson: Lesson) -> Callable[[Task], list[Test]]:
     return tests
 
 
-def _solution_of(lesson: Lesson) -> Callable[[], Mapping[str, Any]]:
+def solution_of(lesson: Lesson) -> Callable[[], Mapping[str, Any]]:
     def solution() -> Mapping[str, Any]:
         from autograde.sources import solution_namespace
 

@@ -69,7 +69,7 @@ def _grade(course: Course, submission: Submission, key: str) -> Result:
                 notebook, lesson, student_id=submission.student, seed=course.seed(), release=release
             )
             result.tasks, result.outputs, result.level = graded.tasks, capped(graded.outputs), graded.level
-            result.notes += graded.notes
+            result.notes, result.kernels = result.notes + graded.notes, graded.kernels
         except InfrastructureFault as fault:
             result.reason, result.final = str(fault), False
         except Exception as error:

@@ -110,7 +110,8 @@ def about_result(result: Result) -> dict[str, Any]:
         "state": result.state,
         "reason": result.reason,
         "level": result.level,
-        "notes": result.notes,
+        "notes": result.all_notes,
+        **({"gpu": result.gpu} if result.gpu else {}),
     }
 
 

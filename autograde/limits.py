@@ -19,6 +19,7 @@ class Limits:
     notebook_seconds: float = 120.0  # all cells together; as much again for repeats after a lost kernel
     call_seconds: float = 10.0  # one call of a student's function
     task_seconds: float = 45.0  # all calls of one task together
+    kernel_seconds: float = 60.0  # CUDA kernels of one task, compiled and run on the CPU, together
     start_seconds: float = 60.0  # until the kernel is ready for the first cell
     answer_seconds: float = 10.0  # until it has a process ready for a property; three times that for the first
     memory: int = 3072 * MiB

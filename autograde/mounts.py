@@ -12,11 +12,13 @@ ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime",
 SECRET = ("autograde", "kvcourse", "solutions", "tests")  # a copy of kvcourse is mounted elsewhere, without some parts
 
 
-def mounts(own: Mapping[str, tuple[str, ...]], project: Path | None = None, work: Path | None = None) -> list[str]:
+def mounts(
+    own: Mapping[str, tuple[str, ...]], project: Path | None = None, work: Path | None = None, *, python: bool = True
+) -> list[str]:
     """Options of bubblewrap, outer folders first, so that an inner entry wins over the folder it lies in.
 
     `own` are the sandbox's own places. `project` (where the package `autograde` lies) and `work` (the current folder)
-    are hidden where something else would show them.
+    are hidden where something else would show them. Without `python` only the system is shown.
     """
     project = project or Path(__file__).resolve().parents[1]
     work = work or Path.cwd()
@@ -29,7 +31,7 @@ def mounts(own: Mapping[str, tuple[str, ...]], project: Path | None = None, work
             entries[path] = ("--ro-bind", name, name)
     for name in ETC:
         entries[Path("/etc") / name] = ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    roots = python_folders()
+    roots = python_folders() if python else []
     for root in roots:
         entries.setdefault(root, ("--ro-bind", str(root), str(root)))
     shown = [path for path, entry in entries.items() if entry[0] == "--ro-bind"]

@@ -8,7 +8,7 @@ from autograde.classwork import progress
 from autograde.coursedir import Course
 from autograde.intake import students
 from autograde.nbgrader_run import generate_feedback, patiently
-from autograde.results import Result
+from autograde.results import Result, unjudged
 from kvcourse.tasks.course import Lesson, UserError
 
 MAX_REMARK = 160
@@ -17,15 +17,17 @@ log = logging.getLogger("kvgrade")
 
 
 def table(results: list[Result], lesson: Lesson) -> str:
-    """Student, points of every task, total, state and notes, one line a student."""
-    heads = ["student", *(task.name for task in lesson.tasks), "total", "state"]
+    """Student, points of every task, total, the GPU's verdict, state and notes, one line a student."""
+    gpu = any(result.gpu for result in results)
+    heads = ["student", *(task.name for task in lesson.tasks), "total", *["on a GPU"] * gpu, "state"]
     rows = []
     for result in results:
         points = result.points(lesson)
         known = [value for value in points.values() if value is not None]
         total = f"{sum(known):g}" if len(known) == len(points) else "not run"
-        rows.append([result.student, *map(shown_points, points.values()), total, result.state])
-    rows.append(["of", *(f"{task.points:g}" for task in lesson.tasks), f"{lesson.points:g}", ""])
+        shown = map(shown_points, points.values())
+        rows.append([result.student, *shown, total, *[gpu_verdict(result)] * gpu, result.state])
+    rows.append(["of", *(f"{task.points:g}" for task in lesson.tasks), f"{lesson.points:g}", *[""] * gpu, ""])
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     lines = []
     for row, result in zip([heads, *rows], [None, *results, None], strict=True):
@@ -40,6 +42,23 @@ def table(results: list[Result], lesson: Lesson) -> str:
 
 def shown_points(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
+
+
+def gpu_verdict(result: Result) -> str:
+    """One word for the tasks whose CPU properties hold: failed, not run or passed; "–" where no kernel was to run."""
+    found = {verdict for name, verdict in result.gpu.items() if result.tasks[name].status == "passed"}
+    return next((word for word in ("failed", "not run", "passed") if word in found), "–")
+
+
+def waiting_for_gpu(results: list[Result]) -> str:
+    """What to do about kernels that no GPU has seen; "" when there are none."""
+    count = sum(bool(unjudged(result)) for result in results)
+    if not count:
+        return ""
+    return (
+        f"Kernels of {count} submission{'s' * (count != 1)} have not run on a GPU, which changes no points: "
+        "`kvgrade gpu` adds its verdict on a machine that has one."
+    )
 
 
 def protection(results: list[Result]) -> str:

@@ -13,7 +13,7 @@ from autograde.coursedir import Course, read_json, write_atomically
 from autograde.imports import files_behind
 from autograde.intake import Submission
 from autograde.sources import script_path
-from kvcourse.check.runner import TaskResult
+from kvcourse.check.runner import Status, TaskResult
 from kvcourse.tasks.course import Lesson
 
 GRADE_ID = re.compile(r"([a-z_]+)[.-](\d+)")
@@ -35,12 +35,24 @@ class Result:
     outputs: dict[str, list] = field(default_factory=dict)
     seconds: float = 0.0
     final: bool = True  # False: a fault of the tools, worth another try
+    kernels: dict[str, dict[str, str]] = field(default_factory=dict)  # by task and name: what a GPU is to judge
 
     @property
     def state(self) -> State:
         if self.reason or not self.tasks or any(task.fraction() is None for task in self.tasks.values()):
             return "not run"
-        return "graded with notes" if self.notes else "graded"
+        return "graded with notes" if self.all_notes else "graded"
+
+    @property
+    def gpu(self) -> dict[str, Status]:
+        """The GPU's verdict of every task that has one. It changes no points."""
+        return {name: task.gpu for name, task in self.tasks.items() if task.gpu is not None}
+
+    @property
+    def all_notes(self) -> list[str]:
+        """The notes, and one for every task that fails on a GPU."""
+        fails = [name for name, verdict in self.gpu.items() if verdict == "failed"]
+        return [*self.notes, *(f"{name}: passed on the CPU, failed on a GPU; the points stand" for name in fails)]
 
     def points(self, lesson: Lesson) -> dict[str, float | None]:
         """Points by task, rounded to 2 decimals; None where the task was not run."""
@@ -50,18 +62,27 @@ class Result:
     def remarks(self) -> list[str]:
         """What a teacher should know: why something was not run, then the notes."""
         unrun = [f"{name}: {self.why(name)}" for name, task in self.tasks.items() if task.fraction() is None]
-        return [*([self.reason] if self.reason else []), *unrun, *self.notes]
+        return [*([self.reason] if self.reason else []), *unrun, *self.all_notes]
 
     def why(self, task: str) -> str:
         """Why a task has no points, in one sentence."""
         found = self.tasks.get(task)
-        problems = [found.problem, *(p.problem for p in found.properties)] if found else []
+        problems = [found.problem, *(p.problem for p in found.on_cpu)] if found else []
         return next(filter(None, problems), self.reason or "the task was not run")
 
     def _points(self, task: str, most: float) -> float | None:
         share = self.tasks[task].fraction() if task in self.tasks else None
         assert share is None or 0.0 <= share <= 1.0, f"{task} has the share {share}"
         return None if share is None else round(most * share, 2)
+
+
+def unjudged(result: Result) -> list[str]:
+    """The tasks whose kernels no GPU has seen, although their CPU properties hold."""
+    return [
+        name
+        for name, task in result.tasks.items()
+        if name in result.kernels and task.status == "passed" and task.gpu == "not run"
+    ]
 
 
 def task_of(grade_id: str) -> str:

@@ -18,7 +18,8 @@ def check(task_name: str, /, *functions: Callable[..., Any], **named: Any) -> An
     """Run the public tests of a task on your notebook's functions, and show what holds and what does not.
 
     In a script or another notebook pass the functions: `check("sizing.1", kv_bytes_per_token)`, or by name:
-    `check("sizing.1", kv_bytes_per_token=mine)`. Returns a report that is true when every property holds.
+    `check("sizing.1", kv_bytes_per_token=mine)`. Returns a report that is true when every property holds. Where there
+    is a GPU, kernels run on it as well, once all other properties hold.
     """
     try:
         task = find_task(task_name)
@@ -37,16 +38,18 @@ def check(task_name: str, /, *functions: Callable[..., Any], **named: Any) -> An
 
 def check_namespace(task: Task, namespace: Mapping[str, Any]) -> Any:
     """The report of `task` on the names of `namespace`, recorded."""
+    from kvcourse.check.gpu import gpu_here
     from kvcourse.check.report import Report
     from kvcourse.check.runner import run_task
     from kvcourse.check.student import LocalStudent
     from kvcourse.tasks.api import tests_of
 
     tests = tests_of(importlib.import_module(f"kvcourse.tasks.{task.lesson}"), task.name)
-    result = run_task(task, LocalStudent(namespace), tests)
+    result = run_task(task, LocalStudent(namespace), tests, lambda test: {"gpu": gpu_here()} if test.gpu else {})
     checks = load_record().get(task.name, {}).get("checks", 0)
     best = {"passed": True} if result.status == "passed" else {}
-    problem = update_record(task.name, status=result.status, checks=checks + 1, **best)
+    gpu = {"gpu": result.gpu} if result.gpu else {}
+    problem = update_record(task.name, status=result.status, checks=checks + 1, **best, **gpu)
     return Report(result, task.title, [problem] if problem else [])
 
 
@@ -86,7 +89,7 @@ def quiz(name: str, answer: str | None = None) -> Any:
 
 
 def progress() -> Any:
-    """Draw the table of all tasks: status, checks and hints so far."""
+    """Draw the table of all tasks: status, checks and hints so far, and how it went on a GPU."""
     from kvcourse.check.report import COLOURS, SIGNS, show_rich
 
     record = load_record()
@@ -99,6 +102,7 @@ def progress() -> Any:
         for task in lesson.tasks:
             status, entry = _status(record, task), record.get(task.name, {})
             counts = f"{entry.get('checks', 0)} checks, {entry.get('hints', 0)} hints"
+            counts += f", on a GPU: {entry['gpu']}" if entry.get("gpu") else ""
             text.append(f"  {SIGNS[status]} {task.name:<12}{task.title:<34}{status:<13}{counts}")
             sign = f'<b style="color:{COLOURS[status]}">{SIGNS[status]}</b>'
             cells = (sign, *map(escape, (task.name, task.title, status, counts)))

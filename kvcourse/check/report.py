@@ -1,4 +1,7 @@
-"""What a learner sees after a check: HTML in JupyterLab and Colab, plain text in a terminal, the same words."""
+"""What a learner sees after a check: HTML in JupyterLab and Colab, plain text in a terminal, the same words.
+
+The CPU's verdict and that of a GPU stand apart: the headline is the CPU's, the GPU has a line of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from html import escape
 
 from kvcourse.check.runner import PropertyResult, Status, TaskResult
 
+ON_GPU = "on a GPU:"
 OPEN_FAILURES = 2  # further failures are folded: the first one is the smallest, and often the cause of the others
 SIGNS: dict[Status, str] = {"passed": "✓", "failed": "✗", "not started": "○", "not run": "–"}
 COLOURS: dict[Status, str] = {"passed": "#1a7f37", "failed": "#b35900", "not started": "#57606a", "not run": "#57606a"}
@@ -17,17 +21,18 @@ DETAILS = (("call", "input"), ("expected", "expected"), ("got", "got"), ("becaus
 
 @dataclass
 class Report:
-    """A task's result ready to be shown; falsy unless every property holds."""
+    """A task's result ready to be shown; falsy unless every property holds (a GPU that was not there does no harm)."""
 
     result: TaskResult
     title: str
     notes: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return self.result.status == "passed"
+        return self.result.status == "passed" and self.result.gpu != "failed"
 
     def __repr__(self) -> str:
-        return f"<{self.result.task}: {self.result.status}>"
+        gpu = f", on a GPU: {self.result.gpu}" if self.result.gpu else ""
+        return f"<{self.result.task}: {self.result.status}{gpu}>"
 
     def _ipython_display_(self) -> None:
         """Already shown by `check`; a cell that ends in it shows nothing twice."""
@@ -35,9 +40,16 @@ class Report:
     @property
     def headline(self) -> str:
         r = self.result
-        passed = sum(p.status == "passed" for p in r.properties)
-        counts = f": {passed} of {len(r.properties)} properties hold" if r.status == "failed" and not r.problem else ""
-        return f"{r.task} {self.title}: {r.status}{counts}"
+        return f"{r.task} {self.title}: {r.status}{'' if r.problem else _counts(r.status, r.on_cpu)}"
+
+    @property
+    def on_gpu(self) -> str:
+        """The GPU's verdict in words; "" for a task that has none, or could not be tested at all."""
+        r = self.result
+        if r.gpu is None or r.problem:
+            return ""
+        reason = next((p.problem for p in r.on_gpu if p.problem), "") if r.gpu == "not run" else ""
+        return f"{r.gpu}{_counts(r.gpu, r.on_gpu)}" + (f" ({reason})" if reason else "")
 
     @property
     def remarks(self) -> list[str]:
@@ -53,25 +65,38 @@ class Report:
 
     @property
     def shown(self) -> list[PropertyResult]:
-        return [] if self.result.problem else self.result.properties
+        return [] if self.result.problem else self.result.on_cpu
+
+    @property
+    def shown_on_gpu(self) -> list[PropertyResult]:
+        """Its properties one by one, if any of them ran."""
+        ran = any(p.status != "not run" for p in self.result.on_gpu)
+        return self.result.on_gpu if ran and self.on_gpu else []
 
     @property
     def opened(self) -> list[PropertyResult]:
         """The failures shown with their example at once."""
-        return [p for p in self.shown if p.status == "failed"][:OPEN_FAILURES]
+        return [p for p in [*self.shown, *self.shown_on_gpu] if p.status == "failed"][:OPEN_FAILURES]
 
     def text(self) -> str:
         lines = [f"{SIGNS[self.result.status]} {self.headline}"]
         for p in self.shown:
-            lines.append(f"  {SIGNS[p.status]} {p.title}" + (f" ({p.problem})" if p.problem else ""))
-            if p in self.opened:
-                shown = ((label, getattr(p, name).replace("\n", "\n" + " " * 16)) for name, label in DETAILS)
-                lines += [f"      {label + ':':<10}{value}" for label, value in shown if value]
+            lines += _property_text(p, p in self.opened)
+        if self.result.gpu and self.on_gpu:
+            lines.append(f"  {ON_GPU} {SIGNS[self.result.gpu]} {self.on_gpu}")
+            for p in self.shown_on_gpu:
+                lines += [f"  {line}" for line in _property_text(p, p in self.opened)]
         return "\n".join(lines + [f"  {remark}" for remark in self.remarks])
 
     def html(self) -> str:
         status = self.result.status
         rows = "".join(_property_html(p, p in self.opened) for p in self.shown)
+        if self.result.gpu and self.on_gpu:
+            on_gpu = "".join(_property_html(p, p in self.opened) for p in self.shown_on_gpu)
+            rows += (
+                f'<div style="margin-top:6px">{ON_GPU} {_sign(self.result.gpu)} {_inline_code(self.on_gpu)}</div>'
+                f'<div style="margin-left:18px">{on_gpu}</div>'
+            )
         remarks = "".join(f'<div style="margin-top:6px">{_code(remark)}</div>' for remark in self.remarks)
         return (
             f'<div style="border-left:4px solid {COLOURS[status]};padding:6px 12px;margin:4px 0;line-height:1.45">'
@@ -80,10 +105,22 @@ class Report:
         )
 
 
+def _counts(status: Status, properties: list[PropertyResult]) -> str:
+    passed = sum(p.status == "passed" for p in properties)
+    return f": {passed} of {len(properties)} properties hold" if status == "failed" else ""
+
+
+def _property_text(p: PropertyResult, opened: bool) -> list[str]:
+    lines = [f"  {SIGNS[p.status]} {p.title}" + (f" ({p.problem})" if p.problem else "")]
+    if opened:
+        shown = ((label, getattr(p, name).replace("\n", "\n" + " " * 16)) for name, label in DETAILS)
+        lines += [f"      {label + ':':<10}{value}" for label, value in shown if value]
+    return lines
+
+
 def _property_html(p: PropertyResult, opened: bool) -> str:
     problem = f' <span style="opacity:.7">({escape(p.problem)})</span>' if p.problem else ""
-    sign = f'<b style="color:{COLOURS[p.status]}">{SIGNS[p.status]}</b>'
-    head = f'<div style="margin-top:4px">{sign} {_inline_code(p.title)}{problem}</div>'
+    head = f'<div style="margin-top:4px">{_sign(p.status)} {_inline_code(p.title)}{problem}</div>'
     if p.status != "failed":
         return head
     rows = "".join(
@@ -96,6 +133,10 @@ def _property_html(p: PropertyResult, opened: bool) -> str:
     return head + (
         table if opened else f'<details style="margin-left:18px"><summary>example</summary>{table}</details>'
     )
+
+
+def _sign(status: Status) -> str:
+    return f'<b style="color:{COLOURS[status]}">{SIGNS[status]}</b>'
 
 
 def _value(name: str, text: str) -> str:

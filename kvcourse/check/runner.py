@@ -1,4 +1,8 @@
-"""Runs the tests of one task against a student, in the notebook and in the grader alike."""
+"""Runs the tests of one task against a student, in the notebook and in the grader alike.
+
+A task has two verdicts. That of the CPU properties is the task's status: points come from them alone, so they are the
+same on every machine. Properties marked `gpu` run once all others hold; their verdict stands beside and carries none.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,16 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
+from kvcourse.check.gpu import NO_GPU, Launches
 from kvcourse.check.student import Student
-from kvcourse.tasks.api import Failure, Interrupted, NotStarted, StudentError, Test
+from kvcourse.cuda.errors import CompileError, KernelError, LaunchError
+from kvcourse.tasks.api import Failure, GpuUnavailable, Interrupted, NotStarted, StudentError, Test
 from kvcourse.tasks.course import Task, load_course
 from kvcourse.tasks.show import show
 
 UNEXPECTED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 Status = Literal["passed", "failed", "not started", "not run"]
+WAITS_FOR_CPU = "runs on a GPU once all properties above hold"
 
 
 class Opens(Protocol):
@@ -44,11 +51,12 @@ class PropertyResult:
     because: str = ""
     tip: str = ""
     problem: str = ""
+    gpu: bool = False
 
 
 @dataclass
 class TaskResult:
-    """A task's verdict, with one entry a property."""
+    """A task's verdict, with one entry a property; `status` is the CPU's, and no GPU property changes it."""
 
     task: str
     status: Status
@@ -62,41 +70,86 @@ class TaskResult:
     def from_dict(cls, data: Mapping[str, Any]) -> TaskResult:
         return cls(**{**data, "properties": [PropertyResult(**p) for p in data["properties"]]})
 
+    @property
+    def gpu(self) -> Status | None:
+        """The GPU's verdict: passed, failed or not run; None for a task without GPU properties."""
+        found = self.on_gpu
+        return _overall(found) if found else None
+
+    @property
+    def on_cpu(self) -> list[PropertyResult]:
+        return [p for p in self.properties if not p.gpu]
+
+    @property
+    def on_gpu(self) -> list[PropertyResult]:
+        return [p for p in self.properties if p.gpu]
+
     def fraction(self) -> float | None:
-        """Share of the points earned, 0..1: the hidden properties that hold, by weight. None: the task was not run."""
+        """Share of the points earned, 0..1: the hidden CPU properties that hold, by weight. None: it was not run."""
         if self.status == "not run":
             return None
-        counted = [p for p in self.properties if p.hidden]
+        counted = [p for p in self.on_cpu if p.hidden]
         total = sum(p.weight for p in counted)
         return sum(p.weight for p in counted if p.status == "passed") / total if total else 0.0
 
 
 def run_task(
-    task: Task, student: Opens, tests: Sequence[Test], fixtures: Callable[[Test], Mapping[str, Any]] = lambda _: {}
+    task: Task,
+    student: Opens,
+    tests: Sequence[Test],
+    fixtures: Callable[[Test], Mapping[str, Any]] = lambda _: {},
+    kernels: Callable[[], Opens | str] | None = None,
 ) -> TaskResult:
-    """Run `tests` in order, each in a session of its own; `fixtures(test)` gives what it asks for besides `student`."""
+    """Run `tests` in order, each in a session of its own; `fixtures(test)` gives what it asks for besides `student`.
+
+    GPU tests come last, and run only if all others passed. Their fixture `gpu` is an object that launches kernels, or
+    the reason (a str) why none can be; `kernels()` gives what they see as `student`, if that is something else.
+    """
+    cpu, gpu = [t for t in tests if not t.gpu], [t for t in tests if t.gpu]
+    later = [_skipped(test, "not run", WAITS_FOR_CPU) for test in gpu]
     missing = _missing(task, student.names())
     if missing:
-        return TaskResult(task.name, "failed", [_skipped(test, "failed", missing) for test in tests], missing)
+        return TaskResult(task.name, "failed", [*(_skipped(t, "failed", missing) for t in cpu), *later], missing)
     results: list[PropertyResult] = []
-    for test in tests:
-        first = next((r for r in results if r.name == test.after), None)
-        if first is not None and first.status != "passed":
-            results.append(_skipped(test, "not run", f"counts once this holds: {first.title}"))
-            continue
-        results.append(run_test(test, student, fixtures(test)))
+    for test in cpu:
+        results.append(_waits(test, results) or run_test(test, student, fixtures(test)))
         if results[-1].status == "not started" and len(task.names) == 1:
             break
-    if _overall(results) == "not started":
-        return TaskResult(task.name, "not started", [_skipped(t, "not started", "") for t in tests])
-    return TaskResult(task.name, _overall(results), results)
+    status = _overall(results)
+    if status == "not started":
+        return TaskResult(task.name, status, [*(_skipped(t, status, "") for t in cpu), *later])
+    if status == "passed" and gpu:
+        later = run_on_gpu(gpu, kernels() if kernels else student, fixtures)
+    return TaskResult(task.name, status, results + later)
+
+
+def run_on_gpu(
+    tests: Sequence[Test], student: Opens | str, fixtures: Callable[[Test], Mapping[str, Any]]
+) -> list[PropertyResult]:
+    """The GPU tests of a task whose other properties all hold. Once the GPU cannot be used, the rest is not run."""
+    results: list[PropertyResult] = []
+    reason = student if isinstance(student, str) else ""
+    for test in tests:
+        given = {} if reason else fixtures(test)
+        gpu = given.get("gpu", NO_GPU)
+        reason = reason or (gpu if isinstance(gpu, str) else "")
+        if isinstance(student, str) or reason:
+            results.append(_skipped(test, "not run", reason))
+        elif waits := _waits(test, results):
+            results.append(waits)
+        else:
+            results.append(run_test(test, student, given))
+            reason = results[-1].problem
+    return results
 
 
 def run_test(test: Test, student: Opens, fixtures: Mapping[str, Any]) -> PropertyResult:
     """One property, with its verdict."""
-    result = PropertyResult(test.name, test.title, "passed", test.hidden, test.weight)
+    result = PropertyResult(test.name, test.title, "passed", test.hidden, test.weight, gpu=test.gpu)
     wanted = {name: fixtures[name] for name in inspect.signature(test.fn).parameters if name != "student"}
     with student.session() as view:
+        if test.gpu:
+            wanted["gpu"] = Launches(fixtures["gpu"], view.calls)
         try:
             test.fn(student=view, **wanted)
         except NotStarted as stub:
@@ -118,6 +171,10 @@ def run_test(test: Test, student: Opens, fixtures: Mapping[str, Any]) -> Propert
             result.call, result.expected, result.got = _last_call(view), "a result", str(error)
         except Interrupted as stop:
             result.status, result.call, result.because = "failed", _last_call(view), str(stop)
+        except (CompileError, KernelError, LaunchError) as error:
+            result.status, result.call, result.because = "failed", _last_call(view), str(error)
+        except GpuUnavailable as lost:
+            result.status, result.problem = "not run", str(lost)
         except UNEXPECTED as error:  # the test reads the result as what the task asks for, and it is something else
             result.status = "failed"
             result.call, result.got = view.calls[-1] if view.calls else ("", "")
@@ -140,8 +197,16 @@ def _missing(task: Task, names: list[str]) -> str:
     return ""
 
 
+def _waits(test: Test, results: Sequence[PropertyResult]) -> PropertyResult | None:
+    """The verdict of a test whose property `after` does not hold; None when it may run."""
+    first = next((r for r in results if r.name == test.after), None)
+    if first is None or first.status == "passed":
+        return None
+    return _skipped(test, "not run", f"counts once this holds: {first.title}")
+
+
 def _skipped(test: Test, status: Status, problem: str) -> PropertyResult:
-    return PropertyResult(test.name, test.title, status, test.hidden, test.weight, problem=problem)
+    return PropertyResult(test.name, test.title, status, test.hidden, test.weight, problem=problem, gpu=test.gpu)
 
 
 def _overall(results: list[PropertyResult]) -> Status:

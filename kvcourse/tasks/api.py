@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +39,10 @@ class Interrupted(BaseException):
     """The learner's code did not come back (time limit, end of its process); no `except Exception` swallows this."""
 
 
+class GpuUnavailable(BaseException):
+    """The GPU cannot be used (none, busy, broken); says nothing about the learner's kernel, so nothing is judged."""
+
+
 class Failure(AssertionError):
     """A property that does not hold, with the smallest example: call, expected, got, why, and what to try."""
 
@@ -57,6 +61,7 @@ class Test:
     after: str | None = None
     weight: float = 1.0
     hidden: bool = False
+    gpu: bool = False
 
     @property
     def name(self) -> str:
@@ -67,12 +72,19 @@ class Test:
         return (self.fn.__doc__ or "").strip().splitlines()[0].strip()
 
 
-def task(name: str, *, after: str | None = None, weight: float = 1.0) -> Callable[[Callable], Callable]:
-    """Mark a test function as a property of task `name`; it counts only when the property `after` passed."""
+def task(
+    name: str, *, after: str | None = None, weight: float = 1.0, gpu: bool = False
+) -> Callable[[Callable], Callable]:
+    """Mark a test function as a property of task `name`; it counts only when the property `after` passed.
+
+    With `gpu` it runs on a GPU, after all others and only if they hold: its verdict is shown beside the task's and
+    carries no points. It reads the kernels' sources from `student`, and its fixture `gpu` has one method,
+    `launch(source, name, template, grid, block, arguments, shared=0)`: see kvcourse/check/gpu.py.
+    """
 
     def mark(fn: Callable[..., None]) -> Callable[..., None]:
         assert (fn.__doc__ or "").strip(), f"{fn.__name__} needs a docstring: the property in plain words"
-        fn.kvcourse_test = Test(name, fn, after, weight)  # type: ignore[attr-defined]
+        fn.kvcourse_test = Test(name, fn, after, weight, gpu=gpu)  # type: ignore[attr-defined]
         return fn
 
     return mark
@@ -81,7 +93,7 @@ def task(name: str, *, after: str | None = None, weight: float = 1.0) -> Callabl
 def tests_of(module: ModuleType, name: str, hidden: bool = False) -> list[Test]:
     """The tests of task `name` in a module, in the order they are written."""
     marked = (getattr(value, "kvcourse_test", None) for value in vars(module).values())
-    return [Test(t.task, t.fn, t.after, t.weight, hidden) for t in marked if t is not None and t.task == name]
+    return [replace(t, hidden=hidden) for t in marked if t is not None and t.task == name]
 
 
 def expect(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Expectation:
