@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,15 +82,13 @@ def collect(options: argparse.Namespace) -> int:
 def grade(options: argparse.Namespace) -> int:
     from autograde.classwork import grade_class
     from autograde.coursedir import open_course
-    from autograde.gpu import SWITCH
+    from autograde.gpu import switched
     from autograde.nbgrader_run import logged
     from autograde.reports import protection, table, waiting_for_gpu
     from autograde.students import safe_name
 
     course = open_course(options.course)
-    if options.gpu is not None:
-        os.environ[SWITCH] = options.gpu  # for the grading processes, too
-    with logged(course, options.verbose):
+    with logged(course, options.verbose), switched(options.gpu):
         student = options.student and safe_name(options.student)
         done = grade_class(course, options.lesson, student, options.workers, options.force)
     if done.said:

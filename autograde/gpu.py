@@ -38,6 +38,20 @@ KINDS = {kind.__name__: kind for kind in (CompileError, LaunchError, KernelError
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@contextlib.contextmanager
+def switched(choice: str | None) -> Iterator[None]:
+    """Grading processes that start within use a GPU or not; None: as the environment says."""
+    before = os.environ.get(SWITCH)
+    if choice is not None:
+        os.environ[SWITCH] = choice
+    try:
+        yield
+    finally:
+        if choice is not None:
+            os.environ.pop(SWITCH)
+            os.environ.update({SWITCH: before} if before is not None else {})
+
+
 def grading_gpu() -> GpuRunner | str:
     """This machine's GPU with the time of one submission, or why there is none.
 

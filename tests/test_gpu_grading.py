@@ -136,7 +136,8 @@ def verdicts(course) -> dict[str, str]:
 
 
 def test_a_table_without_a_gpu_says_what_to_do(kernels, course, capsys):
-    assert os.environ[SWITCH] == "off" and kvgrade("grade") == 0
+    assert os.environ[SWITCH] == "auto", "the choice holds for one command"
+    assert kvgrade("grade", "--gpu", "off") == 0
     out = capsys.readouterr().out
     assert "on a GPU" in out.splitlines()[1] and out.count("not run") >= 3
     assert "Kernels of 3 submissions have not run on a GPU, which changes no points: `kvgrade gpu` adds" in out
@@ -206,7 +207,8 @@ def test_what_has_changed_is_left_to_grading(kernels, course, capsys):
     assert verdicts(course) == {"anna": "passed", "bob": "not run", "cara": "passed"}
 
 
-def test_no_gpu_is_one_sentence(kernels, course, capsys):
+def test_no_gpu_is_one_sentence(kernels, course, capsys, monkeypatch):
+    monkeypatch.setenv(SWITCH, "off")
     assert kvgrade("gpu") == 2
     assert capsys.readouterr().err == f"kvgrade: No kernel was run: {OFF}.\n"
 
