@@ -36,6 +36,7 @@ def draw_sectors(report: Report, line: int | None = None) -> Figure:
                     x, y, used, ha="center", va="center", fontsize=7.5, color="white" if used > SECTOR // 2 else "black"
                 )
     axes.set_yticks(range(len(rows)), [f"block {s.block}, warp {s.warp}" for s in count.samples])
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(visible=False)
     if not packed:
         axes.set_xticks([x - 0.5 for x in range(0, width + 1, LINE // SECTOR)], minor=True)
