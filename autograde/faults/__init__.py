@@ -30,7 +30,7 @@ class Fault:
 
     def plant(self, namespace: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of the solution's namespace with this mistake in it."""
-        planted = {"__name__": "fault", "reference": SimpleNamespace(**namespace)}
+        planted = {"__name__": "fault", "reference": SimpleNamespace(**namespace), "edited": edited}
         planted |= {name: _rebound(value, planted) for name, value in namespace.items() if not name.startswith("__")}
         exec(compile(self.code, f"<{self.why}>", "exec"), planted)
         return planted
@@ -55,6 +55,13 @@ def load_faults(lesson: str) -> list[Fault]:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "fault":
                     faults.append(Fault(**_arguments(mark), code=_code(text, node)))
     return faults
+
+
+def edited(kernel: Any, old: str, new: str) -> str:
+    """A kernel's source with one place changed, for faults in kernels; `kernel` is one, or the source of one."""
+    source = kernel if isinstance(kernel, str) else kernel.source
+    assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in the kernel"
+    return source.replace(old, new)
 
 
 def _rebound(value: Any, planted: dict[str, Any]) -> Any:
