@@ -36,8 +36,7 @@ def define(line: str, cell: str, namespace: MutableMapping[str, Any]) -> None:
         except CompileError as error:
             print(error, file=sys.stderr)
         else:
-            parameters = ", ".join(f"{p.type}{'*' if p.pointer else ''} {p.name}" for p in kernel.signature.parameters)
-            print(f"{name}({parameters}) compiles")
+            print(f"{name}({', '.join(map(str, kernel.signature.parameters))}) compiles")
 
 
 def read_cell(line: str, cell: str) -> dict[str, Kernel]:

@@ -25,6 +25,14 @@ class Parameter:
     pointer: bool
     writes: bool
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @property
+    def kind(self) -> str:
+        """The type as it is written: "const float*", "int"."""
+        return f"{'const ' if self.pointer and not self.writes else ''}{self.type}{'*' if self.pointer else ''}"
+
 
 @dataclass(frozen=True)
 class Signature:

@@ -119,7 +119,7 @@ def kernel_of(student: Any, problem: Problem) -> Kernel:
         raise NotStarted(str(stub)) from None
     except CompileError as error:
         raise refused(problem, error) from None
-    given = tuple(f"{'' if p.writes or not p.pointer else 'const '}{p.type}{'*' * p.pointer}" for p in found)
+    given = tuple(p.kind for p in found)
     element = problem.template.split(",")[0].strip() if problem.template else ""
     wanted = tuple(kind.replace("T*", f"{element}*") for kind in problem.parameters)
     if given != wanted:
