@@ -4,6 +4,7 @@ agreement    every kernel on both runs, against torch
 sanitizer    compute-sanitizer's verdict beside ours on every broken kernel
 sectors      Nsight Compute's counters beside ours for the stride and transpose kernels
 bandwidth    bytes a second of each kernel against a plain copy
+lesson       the kernels of lesson 5: answers, speed against a copy and torch's attention, a model served by them
 engine       a model's tokens through our kernels against Transformers' generate
 tests        the tests that have a part for a GPU
 """
@@ -28,15 +29,15 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import cuda_cases  # noqa: E402
 from cuda_broken import BROKEN, Pair  # noqa: E402
 
+from bench.gpu_lesson import lesson  # noqa: E402
+from bench.gpu_timing import best_seconds, launcher, on  # noqa: E402
 from kvcourse.cuda import Kernel  # noqa: E402
-from kvcourse.cuda.arguments import bind  # noqa: E402
 from kvcourse.cuda.cpu.limits import Limits  # noqa: E402
-from kvcourse.cuda.dims import read_dims  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 440.0
@@ -79,6 +80,7 @@ def main() -> None:
     parts: dict[str, Callable[[str, float], Any]] = {
         "agreement": agreement,
         "bandwidth": bandwidth,
+        "lesson": lesson,
         "engine": engine,
         "tests": tests,
         "sectors": sectors,
@@ -115,7 +117,7 @@ def agreement(device: str, _left: float) -> dict[str, Any]:
         here, there = case.problem(), case.problem()
         kernel = case.kernel()
         report = kernel.check(here.grid, here.block, *here.arguments, shared=here.shared, empty=case.empty)
-        arguments = _on(device, there.arguments)
+        arguments = on(device, there.arguments)
         kernel.launch(there.grid, there.block, *arguments, shared=there.shared)
         ours, theirs, between = 0.0, 0.0, 0.0
         for position, want in here.outputs.items():
@@ -143,13 +145,13 @@ def bandwidth(device: str, _left: float) -> dict[str, Any]:
         "transpose_padded": (cuda_cases.transpose(side, side), 2 * side * side * 4),
     }
     a, b = torch.empty(n, device=device), torch.empty(n, device=device)
-    copied = 2 * n * 4 / _time(device, lambda: b.copy_(a), rounds) / 1e9
+    copied = 2 * n * 4 / best_seconds(device, lambda: b.copy_(a), rounds) / 1e9
     rows: dict[str, Any] = {"copy": round(copied, 1)}
     for name, (problem, moved) in problems.items():
         kernel = cuda_cases.CASES[name].kernel()
-        arguments = _on(device, problem.arguments)
-        run = _launcher(device, kernel, problem, arguments)
-        speed = moved / _time(device, run, rounds) / 1e9
+        arguments = on(device, problem.arguments)
+        run = launcher(device, kernel, problem.grid, problem.block, arguments, problem.shared)
+        speed = moved / best_seconds(device, run, rounds) / 1e9
         rows[name] = {"gb_s": round(speed, 2), "of_copy": round(speed / copied, 3)}
     return rows
 
@@ -265,11 +267,11 @@ def launch_one(name: str) -> None:
         pair = next(pair for pair in BROKEN if pair.name == which)
         shared = pair.broken_shared if kind == "wrong" and pair.broken_shared is not None else pair.shared
         kernel = Kernel(pair.wrong if kind == "wrong" else pair.right, "k")
-        kernel.launch(pair.grid, pair.block, *_on("cuda", pair.arguments()), shared=shared)
+        kernel.launch(pair.grid, pair.block, *on("cuda", pair.arguments()), shared=shared)
         return
     case = cuda_cases.CASES[name]
     problem = case.problem()
-    case.kernel().launch(problem.grid, problem.block, *_on("cuda", problem.arguments), shared=problem.shared)
+    case.kernel().launch(problem.grid, problem.block, *on("cuda", problem.arguments), shared=problem.shared)
 
 
 def _one(name: str) -> list[str]:
@@ -279,37 +281,6 @@ def _one(name: str) -> list[str]:
 
 def _kind(name: str) -> str:
     return next(pair.kind for pair in BROKEN if pair.name == name)
-
-
-def _on(device: str, arguments: list[Any]) -> list[Any]:
-    return [a.to(device) if isinstance(a, torch.Tensor) else a for a in arguments]
-
-
-def _launcher(device: str, kernel: Kernel, problem: Any, arguments: list[Any]) -> Callable[[], None]:
-    dims, bound = read_dims(problem.grid, problem.block, problem.shared), bind(kernel.signature, arguments)
-    if device == "cpu":
-        return lambda: kernel._cpu.launch(dims, bound)
-    return lambda: kernel._gpu.launch(dims, bound, wait=False)
-
-
-def _time(device: str, call: Callable[[], Any], rounds: int) -> float:
-    """Seconds of one call, the best of `rounds`."""
-    call()
-    best = float("inf")
-    for _ in range(rounds):
-        if device == "cpu":
-            before = time.perf_counter()
-            call()
-            best = min(best, time.perf_counter() - before)
-            continue
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        best = min(best, begin.elapsed_time(end) / 1e3)
-    return best
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
