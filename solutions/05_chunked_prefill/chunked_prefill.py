@@ -305,6 +305,8 @@ if __name__ == "__main__":
 #   **not** in it and cost nothing of the budget.
 # - Nothing is remembered from step to step. A request that lost its blocks (a **preemption**) comes back in `waiting`,
 #   with all its tokens again, or with fewer if some are still cached. Only the numbers you are given count.
+# - Read a `Work` by its fields (`work.tokens`) or unpack it. When tests call your function it is a plain record with
+#   these fields, without the other methods of a tuple.
 # - The two lists belong to the engine: leave them as they are.
 # - `ValueError`, naming the argument: `budget` below 1, `longest` below 1, and `budget` below 2 when there are both
 #   decodes and prompts, since one of them would never run.
@@ -680,6 +682,8 @@ if __name__ == "__main__":
 # - `T` is `float` or `__half`; numbers are copied bit by bit.
 # - For both kernels: each number is read once and written once, by neighbours. Moving up to a quarter more sectors than
 #   that is accepted.
+#
+# Both kernels use each number once, so shared memory has nothing to offer them: their ladder ends at coalesced.
 
 # %% solution="chunked.3" part="b" cuda="write_kv.cu" template="float"
 write_kv = Kernel(
