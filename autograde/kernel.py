@@ -1,8 +1,9 @@
 """A Jupyter kernel inside a sandbox: start it, run cells with limits, kill it.
 
 The kernel is reached by zmq over unix sockets in its run folder. That folder lies in memory inside the sandbox; the
-kernel's own process opens it before any student code runs and hands it out over a socket it inherited. Over the same
-socket the grader later opens the sessions of the tests (see agent.py).
+kernel's own process opens it before any student code runs and hands it out over a socket it inherited. The sockets in
+it are opened at once, too: zmq connects again when a connection is lost, and by then a name may stand for another
+socket. Over the inherited socket the grader later opens the sessions of the tests (see agent.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import socket
+import stat
 import sys
 import time
 import uuid
@@ -89,7 +91,7 @@ class Kernel:
         theirs.close()
         self.context = zmq.Context()
         self.sockets: dict[str, Any] = {}
-        self.folder = -1
+        self.held: list[int] = []  # the run folder and the sockets in it
         self.serving = ""  # the request whose answer means that the agent has ended
 
     def wait_ready(self) -> None:
@@ -101,7 +103,8 @@ class Kernel:
             word, folders, *_ = socket.recv_fds(self.control, 1, 1)
             if word != b"d" or len(folders) != 1:
                 raise OSError("it ended at once")
-            self._connect(folders[0])
+            self.held += folders
+            self._connect(folders[0], end)
             self._greet(end)
         except OSError as error:
             status = self.process.poll()
@@ -162,8 +165,8 @@ class Kernel:
         for channel in self.sockets.values():
             channel.close(linger=0)
         self.context.term()
-        if self.folder >= 0:
-            os.close(self.folder)
+        while self.held:
+            os.close(self.held.pop())
 
     def _told(self) -> dict[str, Any]:
         limits, at = self.limits, self.sandbox.inside
@@ -177,10 +180,8 @@ class Kernel:
             rlimits["RLIMIT_DATA"] = limits.memory
         return {"connection": connection, "limits": rlimits, "run": at["run"], "data": at["data"], "options": OPTIONS}
 
-    def _connect(self, folder: int) -> None:
+    def _connect(self, folder: int, end: float) -> None:
         inside = self.sandbox.protection.level == "L2"
-        self.folder = folder
-        place = f"/proc/self/fd/{folder}" if inside else str(self.sandbox.folder / "run")
         self.context.setsockopt(zmq.RECONNECT_IVL, 10)
         self.context.setsockopt(zmq.RCVHWM, MAX_WAITING)
         for name, kind in (("shell", zmq.DEALER), ("iopub", zmq.SUB), ("control", zmq.DEALER)):
@@ -188,8 +189,23 @@ class Kernel:
             channel.setsockopt(zmq.MAXMSGSIZE, MAX_OUTPUT if kind == zmq.SUB else MAX_ANSWER)
             if kind == zmq.SUB:
                 channel.subscribe(b"")
-            channel.connect(f"ipc://{place}/k-{PORTS[f'{name}_port']}")
+            file = f"k-{PORTS[f'{name}_port']}"
+            place = f"/proc/self/fd/{self._hold(folder, file, end)}" if inside else self.sandbox.folder / "run" / file
+            channel.connect(f"ipc://{place}")
             self.sockets[name] = channel
+
+    def _hold(self, folder: int, name: str, end: float) -> int:
+        """The kernel's own socket of this name, opened as soon as it is there, so that no other can take its place."""
+        while self.process.poll() is None and time.monotonic() < end:
+            try:
+                self.held.append(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder))
+            except FileNotFoundError:
+                time.sleep(0.01)
+                continue
+            if not stat.S_ISSOCK(os.fstat(self.held[-1]).st_mode):
+                break
+            return self.held[-1]
+        raise OSError(f"it opened no socket {name}")
 
     def _greet(self, end: float) -> None:
         """Until the kernel has answered and its outputs are heard."""
