@@ -104,11 +104,13 @@ def test_the_words_for_a_mistake(task, why, title, line):
 # --- on a GPU: the CPU stands in for it here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [test.name for test in everything().values() if test.gpu])
 def test_gpu_properties_hold_for_the_solution(name):
     assert judged(everything()[name], NAMES, gpu=Gpu("cpu")).status == "passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [test.name for test in everything().values() if test.gpu])
 def test_gpu_properties_fail_for_a_kernel_that_does_nothing(name):
     idle = {n: re.sub(r"// BEGIN.*// END SOLUTION", "", kernel.source, flags=re.S) for n, kernel in kernels().items()}

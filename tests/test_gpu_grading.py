@@ -49,6 +49,7 @@ def test_points_are_full_without_a_gpu_and_the_kernels_are_kept(monkeypatch):
     assert Graded.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "verdict"),
     [(GOOD, "passed"), (FIRST_BLOCK, "failed"), (GOOD + DIE, "failed"), (GOOD + LOSE, "not run")],
@@ -135,6 +136,7 @@ def verdicts(course) -> dict[str, str]:
     return {student: str(result.gpu["sizing.1"]) for student, result in found.items()}
 
 
+@pytest.mark.slow
 def test_a_table_without_a_gpu_says_what_to_do(kernels, course, capsys):
     assert os.environ[SWITCH] == "auto", "the choice holds for one command"
     assert kvgrade("grade", "--gpu", "off") == 0
@@ -143,6 +145,7 @@ def test_a_table_without_a_gpu_says_what_to_do(kernels, course, capsys):
     assert "Kernels of 3 submissions have not run on a GPU, which changes no points: `kvgrade gpu` adds" in out
 
 
+@pytest.mark.slow
 def test_the_verdict_is_added_afterwards_without_running_a_notebook(kernels, course, capsys, tmp_path):
     kvgrade("feedback")
     before, executed = {s: auto_scores(course, s) for s in KERNELS}, (tmp_path / "executed").read_text()
@@ -169,6 +172,7 @@ def test_the_verdict_is_added_afterwards_without_running_a_notebook(kernels, cou
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_where_it_was(kernels, course, capsys, monkeypatch, runner):
     kernels()
     judge, seen = gpu_later.judge, []
@@ -190,6 +194,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(kernels, course, capsys, mon
         assert stored["gpu"] == {"sizing.1": verdicts(course)[student]}, "also of whom was stored before the stop"
 
 
+@pytest.mark.slow
 def test_trouble_with_the_gpu_leaves_everything_waiting(kernels, course, capsys, monkeypatch):
     monkeypatch.setenv(AT_START, "die")
     kernels()
@@ -199,6 +204,7 @@ def test_trouble_with_the_gpu_leaves_everything_waiting(kernels, course, capsys,
     assert set(verdicts(course).values()) == {"not run"}
 
 
+@pytest.mark.slow
 def test_what_has_changed_is_left_to_grading(kernels, course, capsys):
     submit(course, "bob", {"sizing.3": "SHARE 1/4"})
     kernels()
@@ -207,6 +213,7 @@ def test_what_has_changed_is_left_to_grading(kernels, course, capsys):
     assert verdicts(course) == {"anna": "passed", "bob": "not run", "cara": "passed"}
 
 
+@pytest.mark.slow
 def test_no_gpu_is_one_sentence(kernels, course, capsys, monkeypatch):
     monkeypatch.setenv(SWITCH, "off")
     assert kvgrade("gpu") == 2

@@ -43,6 +43,7 @@ def test_arguments_of_every_kind_cross(runner):
     assert after[0].tolist() == [0.5, 1.0] and after[1:] == [None, None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "arguments", "kind"),
     [
@@ -60,6 +61,7 @@ def test_errors_of_a_kernel_come_back_and_the_next_one_runs(runner, monkeypatch,
     assert works(runner)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_ends_the_process_fails_and_the_next_one_runs(runner):
     assert works(runner)
     with pytest.raises(KernelError, match="double_all ended the process that launched it"):
@@ -67,6 +69,7 @@ def test_a_kernel_that_ends_the_process_fails_and_the_next_one_runs(runner):
     assert works(runner)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_come_back_fails_and_is_not_waited_for_twice(runner):
     assert works(runner)
     runner.launch_seconds = 0.2
@@ -78,6 +81,7 @@ def test_a_kernel_that_does_not_come_back_fails_and_is_not_waited_for_twice(runn
     assert works(runner)
 
 
+@pytest.mark.slow
 def test_no_kernel_is_to_blame_for_what_happens_between_launches(runner):
     assert works(runner)
     runner._process.kill()
@@ -88,6 +92,7 @@ def test_no_kernel_is_to_blame_for_what_happens_between_launches(runner):
     assert works(runner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at_start", "reason"),
     [("die", "ended while it started"), ("hang", "not ready within 0.2 s"), ("lost", "the driver is gone")],
@@ -102,6 +107,7 @@ def test_a_process_that_does_not_start_is_no_verdict(runner, monkeypatch, at_sta
     assert runner._process is None
 
 
+@pytest.mark.slow
 def test_grading_processes_take_turns_for_a_bounded_time(runner):
     assert works(runner)
     with open(runner.lock, "r+") as other:

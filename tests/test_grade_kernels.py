@@ -38,6 +38,7 @@ def test_right_kernels_earn_everything_and_leave_no_process(level):
     assert default_limits() == before and not worker._workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [
@@ -113,6 +114,7 @@ def test_a_missing_kernel_is_explained(cell, words):
     assert words in graded.tasks["scales.1"].problem and points(graded) == OTHERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", HOSTILE)
 def test_a_hostile_kernel_earns_nothing_and_harms_nobody(title):
     need_level_2()
@@ -130,6 +132,8 @@ def test_a_kernel_that_prints_without_end_is_only_loud(capfd):
     assert len("".join(capfd.readouterr())) < 100_000
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 def test_an_endless_kernel_uses_up_its_own_time_only():
     need_level_2()
     loop = SCALE.replace(RIGHT, f"while (n > 0) {{}} {RIGHT}")
@@ -138,8 +142,6 @@ def test_an_endless_kernel_uses_up_its_own_time_only():
     assert "line 5: time limit" in first.got
     assert all("was used up by the launches before it" in one.got for one in rest)
     assert points(graded) == OTHERS and not worker._workers
-
-
 def test_a_compiler_that_does_not_end_uses_up_the_same_time():
     need_level_2()
     slow = "constexpr __device__ long f(long n) { long s = 0; for (long i = 0; i < n; i++) s += i % 7; return s; }\n"
