@@ -142,6 +142,8 @@ def test_an_endless_kernel_uses_up_its_own_time_only():
     assert "line 5: time limit" in first.got
     assert all("was used up by the launches before it" in one.got for one in rest)
     assert points(graded) == OTHERS and not worker._workers
+
+
 def test_a_compiler_that_does_not_end_uses_up_the_same_time():
     need_level_2()
     slow = "constexpr __device__ long f(long n) { long s = 0; for (long i = 0; i < n; i++) s += i % 7; return s; }\n"
