@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import cuda_cases
 import pytest
 import torch
 from cuda_broken import BROKEN
 
-from kvcourse.cuda import CompileError, Kernel, LaunchError
+from kvcourse.cuda import CompileError, Kernel, LaunchError, ready
 from kvcourse.cuda import magic as magic_module
+from kvcourse.cuda.errors import NoCompilerError
 from kvcourse.cuda.magic import define
 
 CELL = 'extern "C" __global__ void twice(float* x) {\n  x[threadIdx.x] *= 2.0f;\n}\n'
@@ -119,3 +123,51 @@ def test_there_is_a_sentence_where_there_is_nothing_to_draw():
     for draw in (report.plot_banks, report.plot_race, lambda: report.plot_sectors(line=99)):
         with pytest.raises(LaunchError):
             draw()
+
+
+# --- a GPU that kernels cannot run on yet
+
+
+@pytest.fixture
+def gpu_without_packages(monkeypatch):
+    """torch sees a GPU with CUDA 12, NVIDIA's Python packages are missing; gives what pip is asked for."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(ready, "NEEDED", ("kvcourse_has.no_such_module",))
+    monkeypatch.setattr(
+        ready.subprocess, "run", lambda command, check: asked.append(command[-2:]) or SimpleNamespace(returncode=0)
+    )
+    return asked
+
+
+def test_what_a_gpu_needs_is_one_sentence(gpu_without_packages, capsys):
+    ready.prepare_gpu()
+    out = capsys.readouterr().out
+    assert '%pip install "cuda-core>=1.0,<2" "cuda-bindings==12.*", then restart' in out and "run on the CPU" in out
+    assert gpu_without_packages == []
+
+
+def test_on_colab_it_is_installed(gpu_without_packages, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace())
+    ready.prepare_gpu()
+    assert gpu_without_packages == [["cuda-core>=1.0,<2", "cuda-bindings==12.*"]]
+    assert "Kernels run on the GPU" in capsys.readouterr().out
+
+
+def test_nothing_is_said_without_a_gpu_or_when_all_is_there(gpu_without_packages, capsys, monkeypatch):
+    monkeypatch.setattr(ready, "NEEDED", ("json.decoder",))
+    ready.prepare_gpu()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    ready.prepare_gpu()
+    assert capsys.readouterr().out == "" and gpu_without_packages == []
+
+
+def test_a_cell_compiles_for_the_cpu_when_the_gpu_cannot_be_used(capsys, monkeypatch):
+    def no_compiler(self, device=None):
+        raise NoCompilerError("NVIDIA's compiler is not there")
+
+    monkeypatch.setattr("kvcourse.cuda.kernel._has_gpu", lambda: True)
+    monkeypatch.setattr("kvcourse.cuda.gpu.GpuKernel.compile", no_compiler)
+    define("twice", CELL, {})
+    assert capsys.readouterr().out == "twice(float* x) compiles\n"

@@ -6,6 +6,7 @@ array; `%load_ext kvcourse.cuda` adds the cell magic `%%cuda`.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from kvcourse.cuda.arguments import Slice
@@ -23,6 +24,9 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    from kvcourse.cuda.magic import register
+    from kvcourse.cuda.magic import TEXT_ONLY, register
+    from kvcourse.cuda.ready import prepare_gpu
 
     register(shell)
+    if not os.environ.get(TEXT_ONLY):
+        prepare_gpu()

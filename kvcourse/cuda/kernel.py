@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from kvcourse.cuda.cpu.limits import Limits, default_limits
 from kvcourse.cuda.cpu.report import Report
 from kvcourse.cuda.cpu.run import Order
 from kvcourse.cuda.dims import read_dims
-from kvcourse.cuda.errors import CompileError, LaunchError
+from kvcourse.cuda.errors import CompileError, LaunchError, NoCompilerError
 from kvcourse.cuda.language import check_language
 from kvcourse.cuda.lexer import Source, read_source
 from kvcourse.cuda.signature import Signature, read_signature
@@ -91,11 +92,12 @@ class Kernel:
         return report
 
     def compile(self) -> Kernel:
-        """Compile now, for the GPU if there is one, else for the CPU; gives the kernel back."""
+        """Compile now, for the GPU if there is one that kernels can run on, else for the CPU; gives the kernel back."""
         if _has_gpu():
-            self._gpu.compile()
-        else:
-            self._cpu.program("check")
+            with contextlib.suppress(NoCompilerError):  # a launch on the GPU would say what is missing
+                self._gpu.compile()
+                return self
+        self._cpu.program("check")
         return self
 
     def compile_for(self, arch: str) -> Resources:
