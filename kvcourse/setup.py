@@ -74,9 +74,7 @@ def ready(extra: str, torch_index: str | None) -> str:
     for what in ([*index, "-c", str(CONSTRAINTS), "torch"], ["-c", str(CONSTRAINTS), "-e", f".[{extra}]"]):
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what]
         if subprocess.run(pip, cwd=ROOT, check=False).returncode:
-            _stop(
-                "pip could not install the packages (see its message above): check the network and run this again."
-            )
+            _stop("pip could not install the packages (see its message above): check the network and run this again.")
     (VENV / f"complete-{extra}").touch()
     print(f"Ready after {time.monotonic() - started:.0f} s.", flush=True)
     return python

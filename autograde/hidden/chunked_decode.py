@@ -11,8 +11,7 @@ import torch
 
 from kvcourse.tasks import kernel_problems as problems
 from kvcourse.tasks.api import task
-from kvcourse.tasks.chunked_decode import (
-    DTYPES,
+from kvcourse.tasks.kernel_gates import (
     axpy_moves_little,
     decode_meets_no_bank_twice,
     decode_merges_once,
@@ -20,6 +19,7 @@ from kvcourse.tasks.chunked_decode import (
     write_kv_moves_little,
 )
 from kvcourse.tasks.kernel_kit import EVERY_ORDER, launch, launch_on_gpu
+from kvcourse.tasks.kernel_problems import DTYPES
 
 LONG = 13_000  # tokens: their scores do not fit into 48 KB
 DIGITS = "a __half has 11 binary digits, so a small number is lost beside a large one"

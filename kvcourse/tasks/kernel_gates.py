@@ -1,4 +1,4 @@
-"""What the kernels of chunked.5 and chunked.6 may ask of memory: counted numbers against what the work needs.
+"""What the kernels of lesson 5 may ask of memory: counted numbers against what the work needs.
 
 All gates are ratios with slack, of numbers that are the same on every machine. They hold from below as well: who reads
 less than every key and value once has not done the work.
@@ -14,7 +14,68 @@ from kvcourse.tasks.kernel_problems import ROWS, THREADS
 
 SLACK = 1.25
 SECTOR, WARP = 32, 32  # bytes, threads
+TOKENS_A_BARRIER = 16  # a tile of so many tokens may end with a barrier
 QUARTER = 0.4  # of the float sectors: a quarter for the codes, and the rest for scales and block tables
+
+
+# --- chunked.3 and chunked.4
+
+
+def axpy_moves_little(problem: Problem, report: Report) -> None:
+    """x and y are read once, out is written once, all of them in whole sectors."""
+    needed = sum(problem.arguments[name].nbytes / SECTOR for name in ("x", "y", "out"))
+    _moves(problem, report, needed, needed, "each number of x and y is read once, each of out is written once")
+
+
+def write_kv_moves_little(problem: Problem, report: Report) -> None:
+    """New keys and values are read once and written once, all of them in whole sectors."""
+    tokens = int((problem.arguments["slot_mapping"] >= 0).sum())
+    rows = 4 * tokens * row_sectors(problem, "key") * problem.arguments["key"].shape[1]
+    _moves(problem, report, rows + tokens, rows, "each new number is read once and written once")
+
+
+def decode_moves_little(problem: Problem, report: Report) -> None:
+    """Each head reads each key and each value of its sequence once, all of them in whole sectors."""
+    heads, tokens = problem.arguments["heads"], int(problem.arguments["context_lens"].sum())
+    keys_and_values = heads * tokens * 2 * row_sectors(problem, "k_pool")
+    queries = 2 * heads * len(problem.arguments["context_lens"]) * row_sectors(problem, "query")
+    because = f"{tokens:,} keys and as many values for each of {heads} heads, each read once"
+    _moves(problem, report, keys_and_values + queries, keys_and_values, because)
+
+
+def decode_meets_no_bank_twice(problem: Problem, report: Report) -> None:
+    """Shared memory answers a warp in one wave: its lanes meet different banks."""
+    counters = report.counters
+    because = "shared memory has 32 banks; lanes that want different words of one bank wait for each other"
+    tip = worst_line(report, shared=True) or "let neighbours in the warp touch neighbours in shared memory"
+    at_most(problem, report, "waves of shared memory", counters.waves, SLACK * counters.least_waves, because, tip)
+
+
+def decode_merges_once(problem: Problem, report: Report) -> None:
+    """The four warps work on different tokens, and bring their results together in shared memory, at the end."""
+    counters = report.counters
+    blocks = problem.arguments["heads"] * len(problem.arguments["context_lens"])
+    four_sums = 4 * blocks * row_sectors(problem, "k_pool") * SECTOR
+    at_least(
+        problem, report, "bytes written and read in shared memory", counters.shared_bytes, four_sums,
+        "the four warps of a block share the tokens, and bring four sums together in shared memory",
+    )  # fmt: skip
+    tokens = problem.arguments["heads"] * int(problem.arguments["context_lens"].sum())
+    at_most(
+        problem, report, "barriers", counters.barriers, tokens / TOKENS_A_BARRIER + 4 * blocks,
+        "at a barrier all warps wait for the slowest one",
+        "let each warp take tokens of its own, and keep its sums in registers until it is done with all of them",
+    )  # fmt: skip
+
+
+def _moves(problem: Problem, report: Report, needed: float, least: float, because: str) -> None:
+    tip = worst_line(report, shared=False) or "let neighbours in the warp touch neighbours in memory, each of them once"
+    got = report.counters.sectors
+    at_most(problem, report, "sectors of global memory", got, SLACK * needed, because, tip)
+    at_least(problem, report, "sectors of global memory", got, least, because)
+
+
+# --- chunked.5 and chunked.6
 
 
 def coalesced(problem: Problem, report: Report) -> None:

@@ -28,6 +28,7 @@ from kvcourse.tasks.kernel_inputs import (
 from kvcourse.tasks.kernel_kit import Problem
 
 CPP = {torch.float32: "float", torch.float16: "__half"}
+DTYPES = tuple(CPP)
 FAR = 2**33  # elements: an index that no `int` holds
 ROWS = 8  # queries of a block of chunked_prefill
 THREADS = 128
