@@ -56,9 +56,8 @@ class Report:
         """Sentences under the headline: what is wrong as a whole, or what to do next."""
         r = self.result
         if r.status == "not started":
-            start = (
-                f"Replace the line that raises NotImplementedError in the cell of {r.task}, run the cell, check again."
-            )
+            stub = "the line that raises NotImplementedError" if r.gpu is None else "the line with #error"
+            start = f"Replace {stub} in the cell of {r.task}, run the cell, check again."
             return [start, *self.notes]
         stuck = [f'Stuck? hint("{r.task}")'] if r.status == "failed" and not r.problem else []
         return [*([r.problem] if r.problem else []), *stuck, *self.notes]
