@@ -142,5 +142,5 @@ def test_a_passing_and_a_failing_check_are_shown(lab):
 def test_a_kernel_is_told_its_line_thread_and_block(lab):
     shown = run_all(lab, "kernels", "chunked.3 ", "failed")
     assert "write_kv(float* k_pool, float* v_pool, const float* key" in shown and "compiles" in shown
-    assert re.search(r"line 6: out of bounds: thread \(44, 0, 0\) of block \(2, 0, 0\) reads x\[300\]", shown)
+    assert re.search(r"line 7: out of bounds: thread \(44, 0, 0\) of block \(2, 0, 0\) reads x\[300\]", shown)
     assert "on a GPU: – not run" in shown

@@ -1,12 +1,15 @@
 #include <cuda_fp16.h>
 
 // A chunk of queries of one sequence over its cached and its new keys, which are all in the pool.
-// Launched with grid (heads, ceil(count / 8)), block (32, 8): warp threadIdx.y takes query blockIdx.y * 8 + threadIdx.y.
-// query, out: [count, heads, D]; k_pool, v_pool: [blocks, block_size, kv_heads, D]; block_table: the blocks in order.
+// Launched with grid (heads, ceil(count / 8)) and blocks of (32, 8) threads: warp threadIdx.y
+// takes query blockIdx.y * 8 + threadIdx.y.
+// query, out: [count, heads, D]; k_pool, v_pool: [blocks, block_size, kv_heads, D];
+// block_table: the blocks of the sequence, in order.
 // Query i stands at position cached + i and sees the keys 0 .. cached + i.
 template <typename T, int D>
-__global__ void chunked_prefill(T* out, const T* query, const T* k_pool, const T* v_pool, const int* block_table,
-                                int count, int cached, int heads, int kv_heads, int block_size, float scale) {
+__global__ void chunked_prefill(T* out, const T* query, const T* k_pool, const T* v_pool,
+                                const int* block_table, int count, int cached, int heads,
+                                int kv_heads, int block_size, float scale) {
   // BEGIN SOLUTION
   constexpr int ROWS = 8, COLUMNS = 32, EACH = (D + 31) / 32;
   __shared__ float keys[COLUMNS][D + 1];  // one more than D: lanes that read different rows meet different banks

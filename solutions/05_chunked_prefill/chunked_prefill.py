@@ -594,7 +594,7 @@ if __name__ == "__main__":
 # ### What every kernel is tested for
 #
 # - **No faults**: nothing outside the arrays, no races, nothing read before it is written.
-# - **No luck**: threads run in three different orders, and the result is the same to the last bit.
+# - **No luck**: threads run in three different orders, and the results agree (up to the rounding of float atomics).
 # - **All of the output, and nothing else**: outputs hold NaN before the launch, inputs (`const`) must stay as they are.
 # - **No garbage**: each unused place of a pool holds NaN, and NaN × 0 is NaN, so a number too many shows.
 # - **Right numbers**: as computed in double precision, to 0.00002 in `float` and 0.002 in `__half`, times 1 + the
@@ -785,7 +785,7 @@ if __name__ == "__main__":
 # - Scores may lie far below zero or far above it, rise or fall. A context may be as long as it likes: do not keep all
 #   scores (shared memory has 48 KB).
 # - Places in the pools may be beyond 32 bits.
-# - The result is the same in every order of threads, to the last bit.
+# - The result does not depend on the order in which threads run.
 # - Each key and value is read once for each head, as whole sectors, with at most a quarter more than that; no bank
 #   conflicts in shared memory (next task; a quarter more again). The four warps share the tokens and meet at the end,
 #   not at each token: at most one barrier for 16 tokens, and 4 more.

@@ -1,7 +1,9 @@
 #include <cuda_fp16.h>
 
-// The splits of paged_decode_int8 put together. Launched with grid (heads, sequences), 128 threads.
-// out: [sequences, heads, D]; partial: [sequences, heads, splits, D]; lse: [sequences, heads, splits].
+// The splits of paged_decode_int8 put together.
+// Launched with grid (heads, sequences) and blocks of 128 threads.
+// out: [sequences, heads, D]; partial: [sequences, heads, splits, D];
+// lse: [sequences, heads, splits].
 template <typename T, int D>
 __global__ void merge_splits(T* out, const float* partial, const float* lse, int splits) {
   // BEGIN SOLUTION

@@ -2,17 +2,20 @@
 
 // The sum of `value` over the 32 lanes of a warp, in every lane.
 __device__ float warp_sum(float value) {
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
+  }
   return value;
 }
 
-// One query a sequence over its paged keys and values. Launched with grid (heads, sequences), 128 threads = 4 warps.
+// One query a sequence over its paged keys and values.
+// Launched with grid (heads, sequences) and blocks of 128 threads, which are 4 warps.
 // query, out: [sequences, heads, D]; k_pool, v_pool: [blocks, block_size, kv_heads, D];
 // block_tables: [sequences, max_blocks]; context_lens: [sequences], at least 1.
 template <typename T, int D>
-__global__ void paged_decode(T* out, const T* query, const T* k_pool, const T* v_pool, const int* block_tables,
-                             const int* context_lens, int heads, int kv_heads, int block_size, int max_blocks,
-                             float scale) {
+__global__ void paged_decode(T* out, const T* query, const T* k_pool, const T* v_pool,
+                             const int* block_tables, const int* context_lens, int heads,
+                             int kv_heads, int block_size, int max_blocks, float scale) {
   // BEGIN SOLUTION
   constexpr int WARPS = 4, AT_ONCE = 4, EACH = (D + 31) / 32;  // a lane holds numbers lane, lane + 32, ... of D
   __shared__ float sums[WARPS][D], highs[WARPS], totals[WARPS];

@@ -2,20 +2,26 @@
 
 // The sum of `value` over the 32 lanes of a warp, in every lane.
 __device__ float warp_sum(float value) {
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  for (int offset = 16; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, offset);
+  }
   return value;
 }
 
-// paged_decode over an 8-bit pool, split over the sequence. Launched with grid (heads, sequences, splits), 128 threads.
-// Split z covers the tokens z * split_tokens .. min((z + 1) * split_tokens, context) - 1 of its sequence.
+// paged_decode over an 8-bit pool, split over the sequence.
+// Launched with grid (heads, sequences, splits) and blocks of 128 threads. Split z covers the
+// tokens z * split_tokens .. min((z + 1) * split_tokens, context) - 1 of its sequence.
 // A key is k_pool * k_scale[kv_head * D + d], a value v_pool * v_scale[slot * kv_heads + kv_head].
-// partial: [sequences, heads, splits, D], what attention over the split alone gives; lse: [sequences, heads, splits],
-// the logarithm of the sum of exp(score) over the split. A split without tokens writes zeros and -INFINITY.
+// partial: [sequences, heads, splits, D], what attention over the split alone gives;
+// lse: [sequences, heads, splits], the logarithm of the sum of exp(score) over the split.
+// A split without tokens writes zeros and -INFINITY.
 template <typename T, int D>
-__global__ void paged_decode_int8(float* partial, float* lse, const T* query, const signed char* k_pool,
-                                  const signed char* v_pool, const float* k_scale, const float* v_scale,
-                                  const int* block_tables, const int* context_lens, int heads, int kv_heads,
-                                  int block_size, int max_blocks, int split_tokens, float scale) {
+__global__ void paged_decode_int8(float* partial, float* lse, const T* query,
+                                  const signed char* k_pool, const signed char* v_pool,
+                                  const float* k_scale, const float* v_scale,
+                                  const int* block_tables, const int* context_lens, int heads,
+                                  int kv_heads, int block_size, int max_blocks,
+                                  int split_tokens, float scale) {
   // BEGIN SOLUTION
   constexpr int WARPS = 4, EACH = (D + 31) / 32;
   __shared__ float sums[WARPS][D], highs[WARPS], totals[WARPS];

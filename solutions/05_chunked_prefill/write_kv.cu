@@ -1,11 +1,11 @@
 #include <cuda_fp16.h>
 
-// New keys and values into the paged pool: the token of block t of the grid goes to slot slot_mapping[t].
+// New keys and values into the paged pool: token t, which is block t of the grid, goes to slot
+// slot_mapping[t]. Launched with 128 threads a block. A negative slot is padding: write nothing.
 // key, value: [tokens, width]; k_pool, v_pool: [slots, width]; width = kv_heads * head_dim.
-// Launched with a block of 128 threads a token. A negative slot is padding: write nothing.
 template <typename T>
-__global__ void write_kv(T* k_pool, T* v_pool, const T* key, const T* value, const long long* slot_mapping,
-                         int width) {
+__global__ void write_kv(T* k_pool, T* v_pool, const T* key, const T* value,
+                         const long long* slot_mapping, int width) {
   // BEGIN SOLUTION
   const long long slot = slot_mapping[blockIdx.x];
   if (slot < 0) return;
