@@ -25,10 +25,11 @@ from kvcourse.cuda.errors import NoCompilerError
 from kvcourse.cuda.nvrtc import ARCHITECTURES, stop_server
 from kvcourse.engine import Engine
 from kvcourse.engine.attention import GatherAttention
+from kvcourse.models.load import load_model
 from kvcourse.models.random_llama import random_llama
 from kvcourse.tasks import api
 from kvcourse.tasks import kernel_problems as problems
-from kvcourse.tasks.course import find_lesson
+from kvcourse.tasks.course import UserError, find_lesson
 from kvcourse.tasks.kernel_kit import Problem, fresh
 
 NAMES = solution_namespace(find_lesson("chunked"))
@@ -262,3 +263,18 @@ def test_half_precision_through_the_kernels():
 def test_the_four_layer_model_through_the_kernels():
     engine = engine_of(random_model(), 16, attention=solved.KernelAttention(32))
     assert_exact(random_model(), serve(engine, prompts()[:3], 4), 4)
+
+
+@pytest.mark.slow
+def test_the_real_model_through_the_kernels():
+    """30 layers, 9 heads on 3 KV heads of 64: prompts in chunks of 7, the tokens are those of generate()."""
+    try:
+        real = load_model("smollm2")
+    except UserError as absent:
+        pytest.skip(str(absent))
+    asked = [
+        real.tokenizer.encode(text) for text in ("The capital of France is", "Once upon a time there was a dog who")
+    ]
+    engine = engine_of(real.model, 7, attention=solved.KernelAttention(64))
+    for request, prompt in zip(serve(engine, asked, 5), asked, strict=True):
+        assert request.error is None and request.output == generate(real.model, prompt, 5)[0]
