@@ -1407,7 +1407,8 @@ if __name__ == "__main__":
 # As of late 2026; settings and defaults move, so check the linked pages.
 #
 # - **Sarathi-Serve** introduced what you built in chunked.2: chunks beside decodes under one budget, so that no decode
-#   stalls. Source: [paper](https://arxiv.org/abs/2403.02310).
+#   stalls. Under limits on the tail of TBT it reports 2.6 times the load that vLLM of early 2024 could serve with
+#   Mistral-7B on one A100, and 3.7 times with Yi-34B on two. Source: [paper](https://arxiv.org/abs/2403.02310).
 # - **vLLM**. One budget for each step, `max_num_batched_tokens`; running requests first, then waiting ones;
 #   `long_prefill_token_threshold` is your `longest`. Decodes and prompts are one kind of request that has tokens to
 #   compute, as in `Work`. Source: [settings](https://docs.vllm.ai/en/stable/api/vllm/config/scheduler/).
@@ -1422,8 +1423,8 @@ if __name__ == "__main__":
 #   split sequences, for serving engines; vLLM and SGLang can use both. Causal masks there are aligned to the lower
 #   right corner. Sources: [FlashAttention-2](https://arxiv.org/abs/2307.08691),
 #   [FlashInfer](https://arxiv.org/abs/2501.01005).
-# - **Split sequences**: [Flash-Decoding](https://crfm.stanford.edu/2023/10/12/flashdecoding.html). Engines choose the
-#   number of splits by length and load.
+# - **Split sequences**: [Flash-Decoding](https://crfm.stanford.edu/2023/10/12/flashdecoding.html) reports up to 8 times
+#   faster generation for very long sequences. Engines choose the number of splits by length and load.
 # - **Eight bits**: engines mostly use 8-bit floats for the cache; keys per channel and values per token come from
 #   [KIVI](https://arxiv.org/abs/2402.02750).
 #
